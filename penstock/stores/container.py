@@ -18,7 +18,7 @@ import inspect
 import os
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Generic, TypeVar
 
@@ -466,7 +466,7 @@ def select_given(kind: type[Store], **options: object) -> dict[str, object]:
     """Those of the options of a kind that differ from its defaults; sequences as tuples."""
     defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
     plain = {
-        name: value if isinstance(value, str) or not hasattr(value, "__iter__") else tuple(value)
+        name: value if isinstance(value, str | Mapping) or not hasattr(value, "__iter__") else tuple(value)
         for name, value in options.items()
     }
     return {name: value for name, value in plain.items() if value != defaults[name]}

@@ -26,7 +26,7 @@ from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Array, Field, Value
 from penstock.stores.fields.exact_casts import is_rounded
 from penstock.stores.fields.small_fields import dump_json
-from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
+from penstock.fields.names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.transforms.decoding import fallback
 from penstock.transforms.inputs import is_pil
 

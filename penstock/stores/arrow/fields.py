@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError, check_choice
+from penstock.fields.names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.sample import Field, Schema
 from penstock.stores.arrow.features import (
     axes_of,
@@ -34,7 +35,6 @@ from penstock.stores.arrow.features import (
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import CHANNELS, check_shape
 from penstock.stores.fields.record_names import quote_names
-from penstock.stores.fields.usual_names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.stores.writing import Skipped
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, cast
@@ -34,13 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, check_choice
+from penstock.fields.roles import Candidate, Stated, choose_roles, select_paths
 from penstock.sample import Array, DType, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.container import ContainerStore, select_given
-from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.fields.values import read_json, view_array
 from penstock.stores.indices import spread_indices
@@ -242,10 +242,10 @@ class BetonStore(ContainerStore[OpenedBeton]):
     path : str, path or Location
         The file.
     image, label, key : str, optional
-        The fields of the image, the label and the keys. By default: ``image``, or the only field with images; ``label``
-        or another usual name, if it has numbers. Without ``key``, keys are the numbers of the rows.
-    fields : sequence of str, optional
-        The fields that are read, by default all.
+        The fields of the image, the label and the keys, as for :class:`~.mds.MdsStore`. Without ``key``, keys are the
+        numbers of the rows.
+    fields : sequence of str or mapping of str to str, optional
+        The fields that are read, by default all, or new names and these fields.
     raw : {"pixels", "ppm"}
         What raw images are in a field that has JPEGs, too (``write_mode="smart"`` or ``"proportion"``): arrays as they
         are stored, or the bytes of PPM files with the same pixels, which data sets and other stores take.
@@ -273,26 +273,28 @@ class BetonStore(ContainerStore[OpenedBeton]):
         image: str | None = None,
         label: str | None = None,
         key: str | None = None,
-        fields: Sequence[str] | None = None,
+        fields: Sequence[str] | Mapping[str, str] | None = None,
         raw: str = "pixels",
     ) -> None:
         check_choice("raw", raw, _RAW)
-        stated = {"image": image, "label": label, "key": key}
-        options = select_given(type(self), **stated, fields=fields, raw=raw)
+        stated = Stated(image, label, key, fields)
+        options = select_given(type(self), image=image, label=label, key=key, fields=stated.fields, raw=raw)
         super().__init__(path, files=None, **options)
         with self.opening(".beton file"):
             self._head = parse_head(MappedFiles(self._files).ranges(0))
         names = [field.name for field in self._head.fields]
-        wanted = select_columns(names, cast("Sequence[str] | None", options.get("fields")), stated=stated)
         opened = self._opened.get()
-        kinds = {name: Field(self._find_kind(opened, names.index(name))) for name in wanted}
-        self._named = name_columns(kinds, image=image, label=label, key=key, store=self.url)
-        self._schema = self._named.schema
-        self._readers: dict[str, tuple[int, ReadValue]] = {}
-        for name, column in zip(self.schema.fields, self._named.columns, strict=True):
-            number = names.index(column)
-            encodes_raw = raw == "ppm" and kinds[column].pixels is None
-            self._readers[name] = number, make_reader(self._head.fields[number], self._head, encodes_raw=encodes_raw)
+        wanted = [(name, names.index(name)) for name in select_paths(names, stated)]
+        kinds = {name: Field(self._find_kind(opened, number)) for name, number in wanted}
+        self._roles = choose_roles([Candidate(*found) for found in kinds.items()], stated)
+        self._schema = self._roles.schema
+        readers = {
+            name: (number, make_reader(self._head.fields[number], self._head, encodes_raw=encodes_raw))
+            for name, number in wanted
+            for encodes_raw in [raw == "ppm" and kinds[name].pixels is None]
+        }
+        self._readers = {field: readers[each.path] for field, each in self._roles.fields.items()}
+        self._key_reader = readers.get(str(self._roles.key))
 
     @classmethod
     def recognises(cls, path: str) -> bool:
@@ -309,7 +311,8 @@ class BetonStore(ContainerStore[OpenedBeton]):
     def description(self) -> str:
         """The types of the fields."""
         fields = ", ".join(f"{field.name} ({field.title})" for field in self._head.fields)
-        return f"beton: FFCV, version {VERSION}, fields {fields}; {counted(len(self), 'record')}"
+        roles = self._roles.describe()
+        return f"beton: FFCV, version {VERSION}, fields {fields}; {counted(len(self), 'record')}; {roles}"
 
     def __len__(self) -> int:
         return self._head.count
@@ -339,8 +342,11 @@ class BetonStore(ContainerStore[OpenedBeton]):
         """One record; images are views of the mapped file."""
         entry = opened.metadata[index].item()
         values = {name: read(opened, entry[number], index) for name, (number, read) in self._readers.items()}
-        key = str(index) if self._named.key is None else str(values[self._key_field])
-        return Record(index, key, values)
+        key: object = index
+        if self._key_reader is not None:
+            number, read = self._key_reader
+            key = read(opened, entry[number], index)
+        return Record(index, str(key), values)
 
     def make_blob_reader(self, opened: OpenedBeton, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives one field, without the others."""
@@ -351,21 +357,20 @@ class BetonStore(ContainerStore[OpenedBeton]):
 
     def read_column(self, opened: OpenedBeton, field: str) -> Iterable[object]:
         """The values of one field; numbers are taken from the metadata at once."""
-        number, _ = self._readers[field]
-        if self._head.fields[number].type in {0, 1}:
-            values: list[object] = opened.metadata[f"f{number}"]["number"].tolist()
-            return values
-        return map(self.make_blob_reader(opened, field, ()), self.iterate(opened))
+        return self._iterate(opened, *self._readers[field])
 
     def read_keys(self) -> Sequence[str]:
         """The values of the field of the keys; else the numbers of the rows."""
-        if self._named.key is None:
+        if self._key_reader is None:
             return super().read_keys()
-        return make_keys(map(str, self.read_column(self.get_opened(), self._key_field)))
+        return make_keys(map(str, self._iterate(self.get_opened(), *self._key_reader)))
 
-    @property
-    def _key_field(self) -> str:
-        return list(self.schema.fields)[self._named.columns.index(str(self._named.key))]
+    def _iterate(self, opened: OpenedBeton, number: int, read: ReadValue) -> Iterable[object]:
+        metadata = opened.metadata
+        if self._head.fields[number].type in {0, 1}:
+            values: list[object] = metadata[f"f{number}"]["number"].tolist()
+            return values
+        return (read(opened, metadata[index].item()[number], index) for index in self.iterate(opened))
 
     def _find_sizes(self, view: ByteRanges, places: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The number of bytes allocated at each place; -1 where none are."""

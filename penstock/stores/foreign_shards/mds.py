@@ -70,11 +70,11 @@ class MdsStore(SampleShardStore):
     path : str, path or Location
         The folder with ``index.json``. Of a data set in parts, one part.
     image, label, key : str, optional
-        The columns of the image, the label and the keys. By default: ``image``, or the only column with images;
-        ``label`` or another usual name, if it has numbers; ``filename`` or another usual name, if it has texts. Without
-        such a column, keys are the numbers of the rows.
-    fields : sequence of str, optional
-        The columns that are read, by default all; needed where one cannot be read.
+        The columns of the image, the label and the keys; empty: there is none. By default they are found by what they
+        hold and by their names (:mod:`penstock.fields.roles`). Without a column of keys, keys are the numbers of the
+        rows.
+    fields : sequence of str or mapping of str to str, optional
+        The columns that are read, by default all, or fields and their columns; needed where one cannot be read.
     cache : str or path, optional
         The folder for decompressed copies of compressed shards.
     cache_nbytes : int, optional

@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
+from penstock.fields.roles import Candidate, Stated, choose_roles, select_paths
 from penstock.pixel_rows import to_rgb
 from penstock.sample import Array, DType, Field, Record
 from penstock.stores.base import PathLike
@@ -34,7 +35,6 @@ from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.mirrors import ByteRanges, find_mirror
 from penstock.stores.container import DAMAGE, ContainerStore, select_given
-from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.exact_casts import UnfitValueError
 from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil, view_array
 from penstock.stores.foreign_shards.shard_index import (
@@ -144,12 +144,13 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         image: str | None = None,
         label: str | None = None,
         key: str | None = None,
-        fields: Sequence[str] | None = None,
+        fields: Sequence[str] | Mapping[str, str] | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_nbytes: int | None = None,
     ) -> None:
-        stated = {"image": image, "label": label, "key": key}
-        options = select_given(type(self), **stated, fields=fields) | select_cache_options(cache, cache_nbytes)
+        stated = Stated(image, label, key, fields)
+        options = select_given(type(self), image=image, label=label, key=key, fields=stated.fields)
+        options |= select_cache_options(cache, cache_nbytes)
         location = self.locate(path)
         folder = self.read_folder(location)
         self._shards = folder.shards
@@ -169,12 +170,13 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         self._sizes = struct.Struct(f"<{sum(_is_sized(c) for c in folder.columns)}I" if folder.has_sizes else "<")
         self._has_sizes = folder.has_sizes
         self._fixed_nbytes = [column.reader.nbytes if column.reader else None for column in folder.columns]
-        chosen = cast("Sequence[str] | None", options.get("fields"))
-        wanted = select_columns([column.name for column in folder.columns], chosen, stated=stated)
-        self._readers = self._find_readers(wanted)
-        self._named = name_columns(self._find_kinds(), image=image, label=label, key=key, store=self.url)
-        self._schema = self._named.schema
-        self._steps = self._plan()
+        self._readers = self._find_readers(select_paths([column.name for column in folder.columns], stated))
+        self._roles = choose_roles([Candidate(*found) for found in self._find_kinds().items()], stated)
+        self._schema = self._roles.schema
+        places = {column.name: place for place, column in enumerate(folder.columns)}
+        columns = self._roles.columns
+        self._steps = [(places[name], self._readers[name].read) for name in columns]
+        self._key_place = columns.index(self._roles.key) if self._roles.key is not None else None
 
     @staticmethod
     @abstractmethod
@@ -215,8 +217,8 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         """Number of shards, and the encoding of each column."""
         columns = ", ".join(f"{column.name} ({column.encoding})" for column in self._all_columns)
         compressed = f", compressed ({codec})" if self._shards and (codec := self._shards[0].codec) else ""
-        named = f"keys are those of column {self._named.key!r}" if self._named.key else "records have no keys"
-        return f"{self.kind}: {counted(len(self._shards), 'shard')}{compressed} of columns {columns}; {named}"
+        roles = self._roles.describe()
+        return f"{self.kind}: {counted(len(self._shards), 'shard')}{compressed} of columns {columns}; {roles}"
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -247,8 +249,8 @@ class SampleShardStore(ContainerStore[OpenedShards]):
     def read_record(self, opened: OpenedShards, index: int) -> Record:
         """One record; encoded images are views of the mapped shard."""
         values = self._read_values(opened, index, self._steps)
-        key = str(index) if self._named.key is None else str(values[self._key_place])
-        return Record(index, key, dict(zip(self.schema.fields, values, strict=True)))
+        key = str(index) if self._key_place is None else str(values[self._key_place])
+        return Record(index, key, dict(zip(self.schema.fields, values, strict=False)))
 
     def read_column(self, opened: OpenedShards, field: str) -> Iterable[object]:
         """The values of one column; the others are not touched."""
@@ -256,13 +258,13 @@ class SampleShardStore(ContainerStore[OpenedShards]):
 
     def read_keys(self) -> Sequence[str]:
         """The values of the column of the keys; else the numbers of the rows."""
-        if self._named.key is None:
+        if self._key_place is None:
             return super().read_keys()
         return make_keys(map(str, self._iterate(self.get_opened(), self._key_place)))
 
     def get_key(self, index: int) -> str | None:
         """The key of a record that cannot be read; other records are not read for it."""
-        if self._keys is not None or self._named.key is None:
+        if self._keys is not None or self._key_place is None:
             return self.keys()[index]
         try:
             return str(self._read_values(self.get_opened(), index, [self._steps[self._key_place]])[0])
@@ -296,11 +298,6 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         else:
             bounds.append(end - begin)
         return [read(view[bounds[place] : bounds[place + 1]]) for place, read in steps]
-
-    @property
-    def _key_place(self) -> int:
-        assert self._named.key is not None, "the store has keys"
-        return self._named.columns.index(self._named.key)
 
     def _find_readers(self, wanted: Sequence[str]) -> dict[str, ValueReader]:
         """The reader of each column that is read; a column that cannot be read is an error."""
@@ -350,10 +347,6 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         if not values and len(self):
             raise StoreFormatError(f"none of its records can be read: {failure}", store=self.url) from failure
         return values
-
-    def _plan(self) -> list[tuple[int, Callable[[memoryview], object]]]:
-        places = {column.name: place for place, column in enumerate(self._all_columns)}
-        return [(places[name], self._readers[name].read) for name in self._named.columns]
 
 
 def read_shaped_array(

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import ArgumentError, StoreFormatError
+from penstock.fields.names import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES, WEAK_IMAGE_NAMES
 from penstock.sample import Field, Schema
-from penstock.stores.fields.usual_names import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES, WEAK_IMAGE_NAMES
 from penstock.stores.hdf5.survey import FoundDataset, Survey
 from penstock.stores.writing import Skipped
 from penstock.wording import counted

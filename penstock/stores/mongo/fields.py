@@ -18,10 +18,10 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 
 from penstock.errors import ArgumentError, StoreFormatError
+from penstock.fields.names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.sample import Field, Schema
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import quote_names
-from penstock.stores.fields.usual_names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
 
 __all__ = ["CONTENT", "Document", "DocumentLayout", "find_layout", "find_unread", "get_value", "is_shaped"]
 

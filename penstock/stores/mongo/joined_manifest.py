@@ -21,10 +21,10 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
+from penstock.fields.names import LABEL_NAMES
 from penstock.sample import Array, Field
 from penstock.stores.common.table_files import MISSING_WORDS, TABLE_SUFFIXES, Table
 from penstock.stores.fields.record_names import quote_names
-from penstock.stores.fields.usual_names import LABEL_NAMES
 
 __all__ = ["JoinedManifest", "ManifestColumn", "read_manifest"]
 

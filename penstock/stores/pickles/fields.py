@@ -18,11 +18,11 @@ from typing import Final, cast
 import numpy as np
 
 from penstock.errors import ArgumentError
+from penstock.fields.names import IMAGE_NAMES, LABEL_NAMES, WEAK_IMAGE_NAMES
 from penstock.sample import Array, Field
 from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.fields.record_names import quote_names
-from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, WEAK_IMAGE_NAMES
 
 __all__ = ["ValueReader", "describe_value", "infer_field", "name_values"]
 

@@ -21,20 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
+from penstock.fields.roles import Candidate, Stated
+from penstock.fields.roles import find_key as find_key_path
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.sample import Array
+from penstock.sample import Array, Field
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.regular_file import open_file
 from penstock.stores.fields.record_names import make_natural_key, quote_names
-from penstock.stores.fields.usual_names import KEY_NAMES
 from penstock.stores.location import Location
 from penstock.stores.tfrecord.example import Features, FeatureSummary, parse_example, summarise
 from penstock.stores.tfrecord.frames import PLACE, find_frames, is_frame, is_intact
 
 __all__ = ["RecordIndex", "find_codec", "find_key", "find_shards", "is_tfrecord", "parse_index", "scan_files"]
 
-KEY_FEATURES: Final = ("image/filename", "image/source_id", *KEY_NAMES)
-"""Features of texts that give the keys; the first that the first record has."""
+_KEY_FEATURES: Final = ("image/filename", "image/source_id")
+"""Features of texts that give the keys before those of usual names; the first that the first record has."""
 
 _HEAD_NBYTES: Final = 4096
 _MAX_LISTED: Final = 100_000
@@ -164,18 +165,20 @@ def scan_files(contents: Sequence[memoryview], paths: Sequence[Path], key: str |
             if not parsed and _has_feature_lists(record) and is_intact(content, offset, length):
                 raise StoreFormatError("the records are tf.train.SequenceExample, whose lists of features are not read")
             if key is None and not parsed and is_intact(content, offset, length):
-                key = next((name for name in KEY_FEATURES if _has_text(features, record, name)), None)
+                texts = [name for name in features if _has_text(features, record, name)]
+                key = next((name for name in _KEY_FEATURES if name in texts), None)
+                key = key or find_key_path([Candidate(name, Field("text")) for name in texts], Stated())
             parsed += summarise(summaries, features, record, partial(is_intact, content, offset, length))
             keys.append(find_key(features, record, key, len(keys)))
     if failure is not None and not summaries:
         raise StoreFormatError(f"no record is a tf.train.Example: {failure}") from failure
     described = json.dumps(
-        {"key": key, "parsed": parsed, "features": {name: asdict(each) for name, each in summaries.items()}}
+        {"key": key or None, "parsed": parsed, "features": {name: asdict(each) for name, each in summaries.items()}}
     ).encode()
     return {
         "counts": np.array([len(places) for places in found], np.int64),
         "places": np.concatenate(found),
-        "keys": np.frombuffer(KeyList.from_names(keys if key is not None else []).joined, np.uint8),
+        "keys": np.frombuffer(KeyList.from_names(keys if key else []).joined, np.uint8),
         "summaries": np.frombuffer(described, np.uint8),
     }
 

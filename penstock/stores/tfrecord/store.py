@@ -14,14 +14,16 @@ from __future__ import annotations
 import itertools
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, cast
 
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, StoreFormatError, check_choice
+from penstock.errors import ArgumentError, StoreFormatError
+from penstock.fields.roles import Candidate, Stated, choose_roles, find_image, select_paths
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS
@@ -31,7 +33,6 @@ from penstock.stores.common.mirrors import announce_ends
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.container import ContainerStore, fingerprint_files, select_given
 from penstock.stores.fields.box_corners import FractionBoxes
-from penstock.stores.fields.column_names import find_image, name_columns, select_columns
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.indices import spread_indices
 from penstock.stores.tfrecord.example import (
@@ -64,7 +65,7 @@ _VERSION: Final = 4  # of the index
 _BOXES: Final = "\0boxes"
 _CLASSES: Final = "\0classes"
 _CLASS_FEATURES: Final = ("image/object/class/label", "objects/label")
-_UNITS: Final = ("relative", "pixels")
+_RENAMED: Final = {"image/class/text": "text"}
 _MOST_RELATIVE: Final = 2.0
 """Edges of boxes above this are pixels, not fractions."""
 
@@ -127,7 +128,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         image: str | None = None,
         label: str | None = None,
         key: str | None = None,
-        fields: Sequence[str] | None = None,
+        fields: Sequence[str] | Mapping[str, str] | None = None,
         shape: Sequence[int | str] | None = None,
         dtype: str | None = None,
         channels: str | None = None,
@@ -137,11 +138,10 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         cache: str | os.PathLike[str] | None = None,
         cache_nbytes: int | None = None,
     ) -> None:
-        stated = {"image": image, "label": label, "key": key}
-        described = {"shape": shape, "dtype": dtype, "channels": channels, "units": units, "upright": upright}
-        options = select_given(type(self), **stated, **described, fields=fields, check=check)
+        stated = Stated(image, label, key, fields, shape=shape, dtype=dtype, channels=channels, units=units)
+        given = {"image": image, "label": label, "key": key, "fields": stated.fields, "shape": shape, "dtype": dtype}
+        options = select_given(type(self), **given, channels=channels, units=units, upright=upright, check=check)
         options |= select_cache_options(cache, cache_nbytes)
-        check_choice("units", units, _UNITS, optional=True)
         location = self.locate(path)
         super().__init__(location, files=find_shards(location), **options)
         self._check = check
@@ -151,8 +151,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         self._ends = list(itertools.accumulate(counts))
         places = self._index.places
         self._offsets, self._lengths = places["offset"].data, places["nbytes"].data
-        layout = _parse_layout(shape, dtype or "uint8", channels)
-        self._plan(stated, cast("Sequence[str] | None", options.get("fields")), layout, units, upright)
+        self._plan(stated, _parse_layout(shape, dtype or "uint8", channels), upright)
 
     @classmethod
     def recognises(cls, path: str) -> bool:
@@ -164,9 +163,9 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         """Number of files, compression, and the features."""
         codec = next(filter(None, self._codecs), "")
         compressed = f" (compressed with {PROGRAMS.get(codec, codec)})" if codec else ""
-        named = f"keys are those of {self._index.key!r}" if self._index.key else "records have no keys"
         names = ", ".join(self._index.summaries)
-        return f"tfrecord: {counted(len(self._files), 'file')}{compressed} of tf.train.Example with {names}; {named}"
+        files, roles = counted(len(self._files), "file"), self._roles.describe()
+        return f"tfrecord: {files}{compressed} of tf.train.Example with {names}; {roles}"
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -243,58 +242,48 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         contents = [opened.whole(number) for number in range(len(self._files))]
         return scan_files(contents, self._files, key)
 
-    def _plan(
-        self,
-        stated: dict[str, str | None],
-        fields: Sequence[str] | None,
-        layout: FeaturePixels | None,
-        units: str | None,
-        upright: bool | None,
-    ) -> None:
+    def _plan(self, stated: Stated, layout: FeaturePixels | None, upright: bool | None) -> None:
         """Decide which feature is which field, and how it is read."""
-        summaries, renamed = self._index.summaries, {_BOXES: "boxes", _CLASSES: "classes"}
-        wanted = select_columns(list(summaries), fields, stated=stated)
-        boxes = find_boxes({name: summaries[name] for name in wanted})
+        summaries = self._index.summaries
+        wanted = select_paths(summaries, stated, "features")
+        boxes = () if isinstance(stated.fields, Mapping) else find_boxes({name: summaries[name] for name in wanted})
         classes = next((n for n in _CLASS_FEATURES if boxes and n in wanted and summaries[n].kinds == INTEGERS), None)
         kinds = {
             name: find_feature_field(name, summaries[name], self._index.parsed)
             for name in wanted
             if name not in {*boxes, classes}
         }
-        image, label = self._find_image(kinds, stated["image"], layout), stated["label"]
-        if label is None and "image/class/label" in kinds:
-            label = "image/class/label"
         readers: dict[str, ReadFeature] = {name: make_reader(name, field) for name, field in kinds.items()}
-        if layout is not None and image is not None:
+        if layout is not None:
+            blobs = [Candidate(name, kind) for name, kind in kinds.items() if kind.is_blob]
+            found = find_image([replace(each, holds_images=True) for each in blobs], stated, "features")
+            if found is None:
+                raise ArgumentError(
+                    f"image= must name the feature that shape= describes, one of {', '.join(kinds):.500}"
+                )
             axes = ",".join("*" if isinstance(axis, str) else str(axis) for axis in layout.shape)
-            kinds[image] = Field(f"pixels:{layout.dtype}[{axes}]")
-            readers[image] = make_pixel_reader(image, layout)
-        if "image/class/text" in kinds:
-            renamed["image/class/text"] = "text"
+            kinds[found.path] = Field(f"pixels:{layout.dtype}[{axes}]")
+            readers[found.path] = make_pixel_reader(found.path, layout)
+        elif stated.image and kinds[stated.image].kind != "image":
+            raise ArgumentError(
+                f"feature {stated.image!r} holds no encoded images; give shape=(height, width, channels) if it holds "
+                "pixels, or leave it out with fields="
+            )
+        candidates = [Candidate(name, kind, name=_RENAMED.get(name, "")) for name, kind in kinds.items()]
         if boxes:
-            kinds[_BOXES], readers[_BOXES] = self._plan_boxes(boxes, image, units, upright)
+            image = find_image(candidates, stated, "features")
+            path = None if image is None else image.path
+            field, readers[_BOXES] = self._plan_boxes(boxes, path, stated.units, upright)
+            candidates.append(Candidate(_BOXES, field, name="boxes"))
         elif upright is not None:
             raise ArgumentError("upright says which picture boxes are of, and there are none")
         if classes is not None:
-            kinds[_CLASSES] = Field("int64[*]")
-            readers[_CLASSES] = make_reader(classes, kinds[_CLASSES])
-        named = name_columns(kinds, image=image, label=label, renamed=renamed, store=self.url)
-        self._schema = named.schema
-        self._readers = [(field, readers[name]) for field, name in zip(named.schema.fields, named.columns, strict=True)]
-
-    def _find_image(self, kinds: dict[str, Field], stated: str | None, layout: FeaturePixels | None) -> str | None:
-        """The feature of the image; one that holds no encoded images needs a layout."""
-        image = stated
-        if image is None:
-            image = "image/encoded" if "image/encoded" in kinds else find_image(kinds)
-        if layout is not None and image is None:
-            raise ArgumentError(f"image= must name the feature that shape= describes, one of {', '.join(kinds):.500}")
-        if image is not None and kinds[image].kind != "image" and layout is None:
-            raise ArgumentError(
-                f"feature {image!r} holds no encoded images; give shape=(height, width, channels) if it holds pixels, "
-                "or leave it out with fields="
-            )
-        return image
+            candidates.append(Candidate(_CLASSES, Field("int64[*]"), name="classes"))
+            readers[_CLASSES] = make_reader(classes, Field("int64[*]"))
+        roles = choose_roles(candidates, stated if stated.key else replace(stated, key=""), "features")
+        self._roles = replace(roles, key=self._index.key)
+        self._schema = self._roles.schema
+        self._readers = [(field, readers[each.path]) for field, each in self._roles.fields.items()]
 
     def _plan_boxes(
         self, names: Sequence[str], image: str | None, units: str | None, upright: bool | None

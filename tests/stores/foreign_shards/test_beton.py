@@ -156,8 +156,14 @@ def test_fields_are_chosen(tmp_path: Path) -> None:
     fields = {"a": (IMAGE, b""), "b": (IMAGE, b""), "n": (INT, b"")}
     path = write_beton(tmp_path / "a.beton", fields, [{"a": JPEG, "b": JPEG + b"b", "n": 70 + i} for i in range(2)])
 
-    with ps.open(path) as store:
+    with pytest.raises(ArgumentError, match="'a', 'b' hold images; say image='a' to choose one"):
+        ps.open(path)
+    with ps.open(path, image="") as store:
         assert list(store.schema.fields) == ["a", "b", "n"]
+    with ps.open(path, fields={"right": "b", "left": "a"}, key="n") as store:
+        assert list(store.schema.fields) == ["right", "left"]
+        assert bytes(store[1].fields["left"]) == JPEG
+        assert store[1].key == store.keys()[1] == "71"
     with ps.open(path, image="b", label="n", key="n", fields=["b"]) as store:
         assert list(store.schema.fields) == ["image", "label"]
         assert bytes(store[1].fields["image"]) == JPEG + b"b"

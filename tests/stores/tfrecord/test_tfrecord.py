@@ -253,7 +253,7 @@ def test_features_that_cannot_be_fields_are_refused_with_the_remedy(tmp_path: Pa
         assert list(store.schema.fields) == ["image"]
     with pytest.raises(ArgumentError, match="one binary value"):
         ps.open(frames)
-    with pytest.raises(ArgumentError, match="label must name columns"):
+    with pytest.raises(ArgumentError, match="label must name features"):
         ps.open(path, label="y")
 
 

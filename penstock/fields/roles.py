@@ -1,0 +1,340 @@
+"""Which column of a container is the image, the label and the key, and under which names the others are read.
+
+::
+
+    columns, datasets, features, paths, items ──the container──> Candidate ... ──choose_roles──> Roles: fields, key
+                                               image=, label=, fields=, ... ──> Stated ──┘
+
+What is stated counts first, then what a candidate holds, then its name. An image that several candidates may be is
+refused; a label that several may be is none, which the description says. ``docs/stores.md`` has the rule as a table.
+Nothing is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.errors import ArgumentError, check_choice
+from penstock.fields.names import (
+    BOX_NAMES,
+    IMAGE_NAMES,
+    KEY_NAMES,
+    LABEL_NAMES,
+    PLURAL,
+    WEAK_IMAGE_NAMES,
+    WORD,
+    find_words,
+    is_mask_name,
+    rank_name,
+)
+from penstock.sample import Field, Schema
+
+__all__ = ["Candidate", "Roles", "Stated", "choose_roles", "find_image", "find_key", "select_paths"]
+
+Rank = tuple[int, ...]
+
+_NUMBERS: Final = frozenset({"int", "label", "float"})
+_NO_LABELS: Final = frozenset({"boxes", "keypoints", "json"})
+_KEYS: Final = frozenset({"text", "int", "label"})
+_MOST_LISTED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A column, dataset, feature or path that can become a field."""
+
+    path: str  # as the container writes it; the number of an item of a tuple
+    field: Field  # what it holds, without a role
+    holds_images: bool = False  # whether it may be the image though its field is another one: pixels without an order
+    name: str = ""  # its field, where it has no role; by default its path with dots
+    shown: str = ""  # how errors describe it, by default the path
+
+    @property
+    def may_be_image(self) -> bool:
+        """Whether its values are images."""
+        return self.holds_images or self.field.is_image or self.field.kind == "mask"
+
+    @property
+    def may_be_label(self) -> bool:
+        """Whether its values are numbers, texts or arrays of them."""
+        return not self.field.is_blob and self.field.kind not in _NO_LABELS
+
+    def __str__(self) -> str:
+        return self.shown or repr(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a person says of a container, in the same words for every kind.
+
+    ``image``, ``label``, ``key``: a path; empty: there is none; None: that is not said. ``fields``: the paths that are
+    read, or a mapping of fields to paths.
+    """
+
+    image: str | None = None
+    label: str | None = None
+    key: str | None = None
+    fields: Sequence[str] | Mapping[str, str] | None = None
+    classes: Sequence[str] | None = None
+    shape: Sequence[int | str] | None = None
+    dtype: str | None = None
+    axes: str | None = None
+    channels: str | None = None
+    boxes: str | None = None
+    units: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fields, str):
+            raise ArgumentError(f"fields must be a sequence of names, or a mapping, got {self.fields!r:.200}")
+        if self.fields is not None:
+            given = dict(self.fields) if isinstance(self.fields, Mapping) else tuple(self.fields)
+            object.__setattr__(self, "fields", given)
+        check_choice("channels", self.channels, ("RGB", "BGR"), optional=True)
+        check_choice("units", self.units, ("relative", "pixels"), optional=True)
+
+    @property
+    def roles(self) -> dict[str, str | None]:
+        """The stated path of each role; those of a mapping of fields are its own."""
+        given = {"image": self.image, "label": self.label, "key": self.key}
+        if isinstance(self.fields, Mapping):
+            given |= {role: self.fields.get(role, given[role] or "") for role in ("image", "label")}
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The fields of a store, in the order of the candidates; each candidate has the kind of its role."""
+
+    fields: Mapping[str, Candidate]
+    key: str | None  # the path of the keys; None: records have no names
+    doubts: tuple[str, ...] = ()  # what a description says: roles that nobody has, fields with other names
+
+    @property
+    def schema(self) -> Schema:
+        """The schema."""
+        return Schema({name: each.field for name, each in self.fields.items()})
+
+    @property
+    def columns(self) -> list[str]:
+        """The path of each field of the schema; behind them that of the keys, if it is none of these."""
+        paths = [each.path for each in self.fields.values()]
+        return paths if self.key is None or self.key in paths else [*paths, self.key]
+
+    def describe(self) -> str:
+        """Where the keys are, and the doubts: the end of a description."""
+        named = "records have no keys" if self.key is None else f"keys are those of {self.key!r}"
+        return "; ".join([named, *self.doubts])
+
+
+def select_paths(paths: Collection[str], stated: Stated, noun: str = "columns") -> list[str]:
+    """The paths that are read: those of ``fields`` and of the stated roles, or all; in the order of the container.
+
+    Raises ArgumentError if one is not there.
+    """
+    listed = stated.fields.values() if isinstance(stated.fields, Mapping) else stated.fields or ()
+    wanted = [("fields", path) for path in listed] + [(role, path) for role, path in stated.roles.items() if path]
+    for option, path in wanted:
+        if path not in paths:
+            raise ArgumentError(f"{option} must name {noun} of {_list(map(repr, paths))}, got {path!r:.200}")
+    if stated.fields is None:
+        return list(paths)
+    names = {path for _, path in wanted}
+    return [path for path in paths if path in names]
+
+
+def choose_roles(candidates: Sequence[Candidate], stated: Stated, noun: str = "columns") -> Roles:
+    """Find the image, the label and the key, and name the fields.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        What is read, in the order of the container (:func:`select_paths`).
+    stated : Stated
+        What a person says.
+    noun : str
+        What candidates are called in errors.
+
+    Raises
+    ------
+    ArgumentError
+        If a stated candidate cannot have its role, or several may be the image.
+    """
+    doubts: list[str] = []
+    image = find_image(candidates, stated, noun, doubts)
+    label = _find_label([each for each in candidates if each is not image], image, stated, doubts)
+    key = find_key(candidates, stated, noun, image, doubts)
+    given = {role: _take(each, role) for role, each in (("image", image), ("label", label)) if each is not None}
+    if isinstance(stated.fields, Mapping):
+        others = {name: _get(candidates, path, name) for name, path in stated.fields.items()}
+        return Roles(given | {name: _take(each) for name, each in others.items() if each and name not in given}, key)
+    roles = {each.path: role for role, each in given.items()}
+    fields: dict[str, Candidate] = {}
+    for each in candidates:
+        if role := roles.get(each.path):
+            fields[role] = given[role]
+            continue
+        name = wanted = each.name or each.path.replace("/", ".").replace("\\", ".")
+        while name in fields or name in given:
+            name += "_"
+        if name != wanted:
+            doubts.append(f"{each} is the field {name!r}")
+        fields[name] = _take(each)
+    return Roles(fields, key, tuple(doubts))
+
+
+def find_image(
+    candidates: Sequence[Candidate], stated: Stated, noun: str = "columns", doubts: list[str] | None = None
+) -> Candidate | None:
+    """The image: the stated one, else the one whose name fits best among those that hold images.
+
+    Raises ArgumentError if several fit equally well, and ``fields`` does not say what is read.
+    """
+    doubts = [] if doubts is None else doubts
+    path = stated.roles["image"]
+    if path is not None:
+        found = _get(candidates, path, "image")
+        if found is not None and not found.may_be_image and found.field.array is None:
+            raise ArgumentError(f"image must be one of the {noun} of images, got {found}, which is {found.field.kind}")
+        return found
+    best = _find_best([each for each in candidates if each.may_be_image], _rank_image)
+    if len(best) > 1:
+        sentence = (
+            f"{_list(map(str, best))} hold images; say image={best[0].path!r} to choose one, or image='' for no image"
+        )
+        if stated.fields is None:
+            raise ArgumentError(sentence)
+        doubts.append(sentence)
+    for each in candidates:
+        rank = rank_name(each.path, IMAGE_NAMES) if each.field.kind == "bytes" else None
+        if rank is not None and rank[0] < WORD:
+            doubts.append(f"{each} holds bytes that are no encoded images")
+    return best[0] if len(best) == 1 else None
+
+
+def find_key(
+    candidates: Sequence[Candidate],
+    stated: Stated,
+    noun: str = "columns",
+    image: Candidate | None = None,
+    doubts: list[str] | None = None,
+) -> str | None:
+    """The path of the keys: the stated one, else texts with a usual name, beside, above or in the image.
+
+    Raises ArgumentError if the stated one holds neither texts nor integers.
+    """
+    if stated.key is not None:
+        found = _get(candidates, stated.key, "key")
+        if found is not None and found.field.kind not in _KEYS:
+            raise ArgumentError(
+                f"key must be one of the {noun} of texts or integers, got {found}, which is {found.field.kind}"
+            )
+        return stated.key or None
+    texts = [each for each in candidates if each.field.kind == "text" and _is_beside(each.path, image)]
+    best = _find_best(texts, _rank_key)
+    if len(best) > 1 and doubts is not None:
+        doubts.append(f"{_list(map(str, best))} may be the keys; say key={best[0].path!r} to choose one")
+    return best[0].path if len(best) == 1 else None
+
+
+def _find_label(
+    candidates: Sequence[Candidate], image: Candidate | None, stated: Stated, doubts: list[str]
+) -> Candidate | None:
+    path = stated.roles["label"]
+    if path is not None:
+        found = _get(candidates, path, "label")
+        if found is not None and not found.may_be_label:
+            raise ArgumentError(f"label must hold numbers, texts or lists of them, got {found}: {found.field.kind}")
+        return found
+    if all(each.path.isdecimal() for each in candidates):  # items of tuples have no names
+        others = [each for each in candidates if each.field.kind in {"int", "label"}]
+        others = others or [each for each in candidates if each.field.kind in {"float", "text"}]
+        return others[0] if len(others) == 1 and image is not None else None
+    names = LABEL_NAMES if image is not None and "x" in find_words(image.path) else _LABEL_WORDS
+    has_boxes = any(map(_may_be_boxes, candidates))
+    best = _find_best(candidates, lambda each: _rank_label(each, names, has_boxes=has_boxes))
+    if len(best) > 1:
+        doubts.append(f"{_list(map(str, best))} may be the label; say label={best[0].path!r} to choose one")
+    return best[0] if len(best) == 1 else None
+
+
+_LABEL_WORDS: Final = tuple(name for name in LABEL_NAMES if len(name) > 1)
+"""Names of labels that count as a word of another name: that of ``pos_y`` does beside an image ``pos_x`` alone."""
+
+
+def _rank_image(each: Candidate) -> Rank | None:
+    if is_mask_name(each.path):
+        return None
+    strong, weak = rank_name(each.path, IMAGE_NAMES), rank_name(each.path, WEAK_IMAGE_NAMES)
+    if strong is not None:
+        return (0, *strong)
+    if weak is not None:
+        return (1, *weak)
+    return (3,) if rank_name(each.path, LABEL_NAMES) else (2,)
+
+
+def _rank_label(each: Candidate, words: Sequence[str], *, has_boxes: bool) -> Rank | None:
+    array, kind = each.field.array, each.field.kind
+    is_list = array is not None and len(array.axes) == 1
+    if not (kind in _NUMBERS or kind == "text" or (is_list and not has_boxes)):
+        return None
+    form = 0 if kind in _NUMBERS else 2 if is_list else 1  # numbers before texts before lists
+    rank = rank_name(each.path, LABEL_NAMES)
+    if rank is not None and rank[0] < PLURAL:
+        return (rank[0], form if rank[0] > 1 else 0, rank[1])
+    if not is_list and rank is not None and rank_name(each.path, words) == (WORD, 0):
+        return (WORD, form)
+    return (WORD + 1,) if kind == "label" else None
+
+
+def _rank_key(each: Candidate) -> Rank | None:
+    rank = rank_name(each.path, KEY_NAMES)
+    return None if rank is None or rank[0] == WORD else (rank[1], each.path.count(".") + each.path.count("/"), rank[0])
+
+
+def _is_beside(path: str, image: Candidate | None) -> bool:
+    """Whether a path names the record and not another part of it: its parent is the image, or holds the image."""
+    parent = path[: max(path.rfind("."), path.rfind("/"), 0)]
+    return image is None or f"{image.path}/".replace(".", "/").startswith(f"{parent}/".replace(".", "/").lstrip("/"))
+
+
+def _find_best(candidates: Sequence[Candidate], rank: Callable[[Candidate], Rank | None]) -> list[Candidate]:
+    """The candidates of the smallest rank."""
+    ranked = [(found, each) for each in candidates if (found := rank(each)) is not None]
+    least = min((found for found, _ in ranked), default=())
+    return [each for found, each in ranked if found == least]
+
+
+def _take(each: Candidate, role: str = "") -> Candidate:
+    """A candidate with the kind that its role gives it."""
+    kind = each.field.kind
+    if role == "image":
+        kind = "image" if kind in {"bytes", "mask"} else kind
+    elif role == "label":
+        kind = "label" if kind == "int" else kind
+    elif kind == "image" and (is_mask_name(each.path) or each.path == "label"):
+        kind = "mask"
+    return each if kind == each.field.kind else replace(each, field=replace(each.field, kind=kind))
+
+
+def _may_be_boxes(each: Candidate) -> bool:
+    array = each.field.array
+    is_named = rank_name(each.path, BOX_NAMES) is not None
+    return (is_named and (array is not None or each.field.kind == "json")) or (
+        array is not None and len(array.axes) == 2 and array.axes[1] == (4,)
+    )
+
+
+def _get(candidates: Sequence[Candidate], path: str, option: str) -> Candidate | None:
+    """The candidate of a stated path; None for an empty one, which says that there is none."""
+    found = next((each for each in candidates if each.path == path), None)
+    if path and found is None:
+        raise ArgumentError(f"{option} must name one of {_list(map(str, candidates))}, got {path!r:.200}")
+    return found
+
+
+def _list(shown: Iterable[str]) -> str:
+    names = list(shown)
+    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+    return (", ".join(names[:_MOST_LISTED]) or "none") + more
