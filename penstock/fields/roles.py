@@ -13,7 +13,7 @@ Nothing is read here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from penstock.errors import ArgumentError, check_choice
@@ -88,11 +88,17 @@ class Stated:
     def __post_init__(self) -> None:
         if isinstance(self.fields, str):
             raise ArgumentError(f"fields must be a sequence of names, or a mapping, got {self.fields!r:.200}")
-        if self.fields is not None:
-            given = dict(self.fields) if isinstance(self.fields, Mapping) else tuple(self.fields)
-            object.__setattr__(self, "fields", given)
+        for name in ("fields", "classes", "shape"):
+            if isinstance(value := getattr(self, name), Iterable) and not isinstance(value, str | Mapping):
+                object.__setattr__(self, name, tuple(value))
         check_choice("channels", self.channels, ("RGB", "BGR"), optional=True)
         check_choice("units", self.units, ("relative", "pixels"), optional=True)
+
+    @property
+    def given(self) -> dict[str, object]:
+        """What is stated, by name."""
+        stated = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in stated.items() if value is not None}
 
     @property
     def roles(self) -> dict[str, str | None]:
@@ -123,9 +129,15 @@ class Roles:
         return paths if self.key is None or self.key in paths else [*paths, self.key]
 
     def describe(self) -> str:
-        """Where the keys are, and the doubts: the end of a description."""
-        named = "records have no keys" if self.key is None else f"keys are those of {self.key!r}"
-        return "; ".join([named, *self.doubts])
+        """What is where, and the doubts: the end of a description."""
+        image, label = self.fields.get("image"), self.fields.get("label")
+        parts = []
+        if image is not None and image.field.is_image:
+            parts.append(f"{'pixels' if image.field.pixels else 'images'} in {image}")
+        if label is not None and label.field.kind == "label":
+            classes = f" of {len(label.field.classes)} classes" if label.field.classes else ""
+            parts.append(f"labels{classes} in {label}")
+        return ", ".join([*parts, "no keys" if self.key is None else f"keys in {self.key!r}", *self.doubts])
 
 
 def select_paths(paths: Collection[str], stated: Stated, noun: str = "columns") -> list[str]:
@@ -170,18 +182,18 @@ def choose_roles(candidates: Sequence[Candidate], stated: Stated, noun: str = "c
         others = {name: _get(candidates, path, name) for name, path in stated.fields.items()}
         return Roles(given | {name: _take(each) for name, each in others.items() if each and name not in given}, key)
     roles = {each.path: role for role, each in given.items()}
-    fields: dict[str, Candidate] = {}
+    named: dict[str, Candidate] = {}
     for each in candidates:
         if role := roles.get(each.path):
-            fields[role] = given[role]
+            named[role] = given[role]
             continue
         name = wanted = each.name or each.path.replace("/", ".").replace("\\", ".")
-        while name in fields or name in given:
+        while name in named or name in given:
             name += "_"
         if name != wanted:
             doubts.append(f"{each} is the field {name!r}")
-        fields[name] = _take(each)
-    return Roles(fields, key, tuple(doubts))
+        named[name] = _take(each)
+    return Roles(named, key, tuple(doubts))
 
 
 def find_image(

@@ -11,9 +11,9 @@ A subclass says how its columns are opened (:mod:`.arrow.files`, :mod:`.arrow.pa
 from __future__ import annotations
 
 import inspect
+import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PenstockError, StoreFormatError
+from penstock.fields.roles import Roles, Stated
 from penstock.sample import Array, Record
 from penstock.stores.arrow.columns import TextColumn
-from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, plan_fields
+from penstock.stores.arrow.fields import FieldsPlan, plan_fields
 from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, GetChunks, ImageFiles
 from penstock.stores.base import PathLike
 from penstock.stores.container import DAMAGE, ContainerStore
@@ -36,20 +37,20 @@ __all__ = ["PEEKED_ROWS", "ColumnarStore", "takes_columns"]
 T_opened = TypeVar("T_opened", bound=ColumnarReader)
 T_init = TypeVar("T_init", bound=Callable[..., None])
 PEEKED_ROWS: Final = 64
-"""Of so many rows, the first one that has bytes says whether a column holds images."""
+"""The first values in so many rows say whether a column holds images."""
+_PEEKED_VALUES: Final = 8
+_OPTIONS: Final = ("image", "label", "key", "fields", "boxes", "boxes_format", "shape", "dtype", "channels")
+"""What may be stated of the columns; ``boxes_format`` is an earlier name of ``boxes``."""
 
 
 def takes_columns(init: T_init) -> T_init:
-    """Show the options of :class:`ColumnOptions` in the signature of a constructor that has ``**columns`` for them.
+    """Show the options of columns in the signature of a constructor that has ``**columns`` for them.
 
     ``ps.open`` compares options with the signature.
     """
     signature = inspect.signature(init)
     named = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    columns = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
-        for each in fields(ColumnOptions)
-    ]
+    columns = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _OPTIONS]
     init.__signature__ = signature.replace(parameters=[*named, *columns])  # type: ignore[attr-defined]  # not in typeshed
     return init
 
@@ -64,7 +65,7 @@ class ColumnarStore(ContainerStore[T_opened]):
     files : sequence of Path
         As for :class:`ContainerStore`.
     columns : mapping
-        What is stated of the columns: the arguments of :class:`ColumnOptions`.
+        What is stated of the columns: arguments of :class:`~penstock.fields.roles.Stated`.
     folder : Path or None
         Where the paths of images begin that are stored as a path; None if the container is in memory.
     allow_paths : bool
@@ -73,7 +74,7 @@ class ColumnarStore(ContainerStore[T_opened]):
         Other options that were given.
     """
 
-    _plan: FieldsPlan = FieldsPlan(())
+    _plan: FieldsPlan = FieldsPlan((), Roles({}, None))
     _count: int
     _rows: Array | None = None
     """The rows of the records, where they are not those of the columns in order."""
@@ -92,7 +93,8 @@ class ColumnarStore(ContainerStore[T_opened]):
         allow_paths: bool,
         **options: object,
     ) -> None:
-        self._stated = ColumnOptions(**columns)  # type: ignore[arg-type]  # the options of users, of any type
+        named = {"boxes" if name == "boxes_format" else name: value for name, value in columns.items()}
+        self._stated = Stated(**named)  # type: ignore[arg-type]  # the options of users, of any type
         allowed = {"allow_paths": True} if allow_paths else {}
         super().__init__(path, files=files, **self._stated.given, **allowed, **options)
         self._image_files = ImageFiles(folder, allow_paths=allow_paths)
@@ -100,13 +102,13 @@ class ColumnarStore(ContainerStore[T_opened]):
     def _set_plan(self, schema: pa.Schema, count: int, reader: ColumnarReader) -> None:
         """Plan the fields of an Arrow schema; the first bytes of a column say whether it holds images."""
 
-        def peek(column: str, path: Sequence[str]) -> bytes | None:
+        def peek(column: str, path: Sequence[str]) -> list[bytes]:
             values = map(reader.open_bytes(column, path), range(min(count, PEEKED_ROWS)))
-            return next((bytes(value[:64]) for value in values if value is not None), None)
+            return list(itertools.islice((bytes(value[:64]) for value in values if value is not None), _PEEKED_VALUES))
 
         try:
             self._plan = plan_fields(schema, self._stated, peek)
-            self._schema, self._problems = self._plan.schema, self._plan.left_out
+            self._schema, self._problems = self._plan.roles.schema, self._plan.left_out
         except PenstockError as error:
             error.locate(store=self.url)
             raise

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError, check_choice
-from penstock.fields.names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
+from penstock.fields.names import BOX_NAMES, LABEL_NAMES
+from penstock.fields.roles import Candidate, Roles, Stated, choose_roles, find_key, select_paths
 from penstock.sample import Field, Schema
 from penstock.stores.arrow.features import (
     axes_of,
@@ -32,50 +33,24 @@ from penstock.stores.arrow.features import (
     read_features,
     storage_type_of,
 )
-from penstock.stores.fields.image_signatures import looks_like_image
-from penstock.stores.fields.pixels import CHANNELS, check_shape
+from penstock.stores.fields.image_signatures import are_images
+from penstock.stores.fields.pixels import check_shape
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.writing import Skipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["METADATA_KEY", "ColumnField", "ColumnOptions", "FieldsPlan", "Peek", "plan_fields"]
+__all__ = ["METADATA_KEY", "ColumnField", "FieldsPlan", "Peek", "plan_fields"]
 
-Peek = Callable[[str, Sequence[str]], bytes | None]
-"""Gives the first bytes of the first value of a column (or a child of it) that is not null; None if all are null."""
+Peek = Callable[[str, Sequence[str]], list[bytes]]
+"""Gives the first bytes of the first values of a column (or a child of it) that are not null."""
 
 METADATA_KEY: Final = b"penstock"
 """The entry of an Arrow schema's metadata that holds the schema of records that penstock wrote."""
 
 _CATEGORY_NAMES: Final = (*LABEL_NAMES, "categories", "classes")
 _BOX_FORMATS: Final = ("xyxy", "xywh")
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnOptions:
-    """What a person states of the columns; see :class:`~penstock.stores.arrow.parquet.ParquetStore`."""
-
-    image: str | None = None
-    label: str | None = None
-    key: str | None = None
-    fields: Sequence[str] | None = None
-    boxes_format: str | None = None
-    shape: Sequence[int] | None = None
-    dtype: str | None = None
-    channels: str | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("boxes_format", self.boxes_format, _BOX_FORMATS, optional=True)
-        check_choice("channels", self.channels, CHANNELS, optional=True)
-        if isinstance(self.fields, str):
-            raise ArgumentError(f"fields must be a sequence of names of columns, got {self.fields!r}")
-
-    @property
-    def given(self) -> dict[str, object]:
-        """What is stated, by name; lists as tuples."""
-        stated = {name: value for name, value in asdict(self).items() if value is not None}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +68,9 @@ class ColumnField:
     size_children: tuple[str, ...] = ()  # the children with height and width, for pixels of varying shape
 
     @property
-    def may_be_label(self) -> bool:
-        """Whether the value is a number, text or a list of numbers."""
-        return not self.field.is_blob and self.field.kind not in {"boxes", "json"}
+    def dotted(self) -> str:
+        """Its column, and its children down to the value; the bytes of an image are the column."""
+        return ".".join([self.column, *(name for name in self.path if name != "bytes")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,74 +78,60 @@ class FieldsPlan:
     """The fields of a store's records, the column with their keys, and what a description says of them."""
 
     fields: tuple[ColumnField, ...]
+    roles: Roles
     key: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     left_out: tuple[Skipped, ...] = ()
     """Columns, or children of them, that are not read although nobody asked to leave them out."""
 
-    @property
-    def schema(self) -> Schema:
-        """The schema of the store."""
-        return Schema({each.name: each.field for each in self.fields})
-
     def describe(self) -> str:
         """Which column is what: the end of a sentence."""
-        image = next((each for each in self.fields if each.field.is_image), None)
-        parts = [] if image is None else [f"{'pixels' if image.field.pixels else 'images'} in {_dotted(image)!r}"]
-        label = next((each for each in self.fields if each.field.kind == "label"), None)
-        if label is not None:
-            classes = f" of {len(label.field.classes)} classes" if label.field.classes else ""
-            parts.append(f"labels{classes} in {_dotted(label)!r}")
-        parts.append("no keys" if self.key is None else f"keys in {'.'.join(self.key)!r}")
-        return ", ".join([*parts, *self.notes, *(f"{each.key!r}: {each.reason}" for each in self.left_out)])
+        return ", ".join([self.roles.describe(), *self.notes, *(f"{e.key!r}: {e.reason}" for e in self.left_out)])
 
 
-def plan_fields(schema: pa.Schema, options: ColumnOptions, peek: Peek) -> FieldsPlan:
+def plan_fields(schema: pa.Schema, stated: Stated, peek: Peek) -> FieldsPlan:
     """The fields of records with the columns of an Arrow schema.
 
     Raises ArgumentError if an option names no column, or a column needs an option that is not given; the message says
     which. Raises StoreFormatError if no column can be read.
     """
+    check_choice("boxes", stated.boxes, _BOX_FORMATS, optional=True)
     metadata = schema.metadata or {}
-    if METADATA_KEY in metadata and not options.given:
+    if METADATA_KEY in metadata and not stated.given:
         return _plan_own(schema, metadata[METADATA_KEY])
-    names = _choose_names(schema.names, options)
-    planner = _Planner(options, read_features(metadata), peek)
+    names = _choose_names(schema.names, stated)
+    planner = _Planner(stated, read_features(metadata), peek)
     for name in names:
         planner.plan_column(name, storage_type_of(schema.field(name).type))
-    found = _name_label(_name_image(planner.found, options), options)
+    found = {each.dotted: each for each in planner.found}
     if not found:
         raise StoreFormatError(f"none of the columns can be read: {quote_names(names)}")
-    if twice := _find_twice([each.name for each in found]):
-        raise ArgumentError(
-            f"two columns would become the field {twice!r}; state image= and label=, or leave one out with fields="
-        )
-    return FieldsPlan(tuple(found), _find_key(schema, found, options), tuple(planner.notes), tuple(planner.left_out))
+    candidates = [Candidate(path, each.field, name=each.name) for path, each in found.items()]
+    roles = choose_roles(candidates, replace(stated, key=""))
+    key = _find_key(schema, found[roles.fields["image"].path] if "image" in roles.fields else None, stated, peek)
+    roles = replace(roles, key=None if key is None else ".".join(key))
+    fields = (replace(found[each.path], name=name, field=each.field) for name, each in roles.fields.items())
+    return FieldsPlan(tuple(fields), roles, key, tuple(planner.notes), tuple(planner.left_out))
 
 
-def _find_twice(names: Sequence[str]) -> str | None:
-    return next((name for number, name in enumerate(names) if name in names[:number]), None)
-
-
-def _choose_names(names: Sequence[str], options: ColumnOptions) -> list[str]:
-    """The columns that are read."""
-    if twice := _find_twice(names):
+def _choose_names(names: Sequence[str], stated: Stated) -> list[str]:
+    """The columns that are read; a child of a column may be stated, and the name of a column may have points itself."""
+    if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
         raise StoreFormatError(f"two columns have the name {twice!r}")
-    wanted = [("fields", name) for name in options.fields or ()]
-    for what, name in [("image", options.image), ("label", options.label)]:
-        if name is not None:  # a child of a column may be stated, and the name of a column may have points itself
-            wanted.append((what, name if name in names else name.split(".")[0]))
-    for what, name in wanted:
-        if name not in names:
-            raise ArgumentError(f"{what} must name a column ({quote_names(names, 20)}), got {name!r}")
-    chosen = {name for _, name in wanted}
-    return list(names) if options.fields is None else [name for name in names if name in chosen]
+
+    def find_column(path: str | None) -> str | None:
+        return path if not path or path in names else path.split(".")[0]
+
+    fields = stated.fields
+    if isinstance(fields, Mapping):
+        fields = {name: find_column(path) or "" for name, path in fields.items()}
+    return select_paths(names, Stated(find_column(stated.image), find_column(stated.label), key="", fields=fields))
 
 
 class _Planner:
     """Plans the fields of columns, one after another; ``features`` is what ``datasets`` says of the columns."""
 
-    def __init__(self, options: ColumnOptions, features: Mapping[str, object], peek: Peek) -> None:
+    def __init__(self, options: Stated, features: Mapping[str, object], peek: Peek) -> None:
         self._options, self._features, self._peek = options, features, peek
         self.found: list[ColumnField] = []
         self.notes: list[str] = []
@@ -199,16 +160,14 @@ class _Planner:
 
     def _plan_blob(self, name: str, path: tuple[str, ...], path_child: str, feature: object) -> ColumnField:
         kind = feature.get("_type") if isinstance(feature, dict) else None
-        content = None if kind == "Image" else self._peek(name, path)
-        is_image = kind == "Image" or looks_like_image(content or b"")
-        is_image |= content is None and bool(path_child) and kind is None
-        if name == self._options.image and not is_image and content is not None:
+        contents = [] if kind == "Image" else self._peek(name, path)
+        is_image = kind == "Image" or are_images(contents) or (not contents and bool(path_child) and kind is None)
+        if name == self._options.image and not is_image and contents:
             raise ArgumentError(
                 f"column {name!r} holds bytes that are no encoded images; if they are pixels, state shape=(height, "
                 'width, channels), dtype= and channels="RGB" or "BGR"'
             )
-        field = Field(("mask" if name.lower() in MASK_NAMES else "image") if is_image else "bytes")
-        return ColumnField(name, field, name, path, path_child if is_image else "")
+        return ColumnField(name, Field("image" if is_image else "bytes"), name, path, path_child if is_image else "")
 
     def _plan_boxes(self, name: str, arrow_type: pa.DataType, feature: object) -> bool:
         """Add the fields of a column with boxes, if their format is stated: boxes, classes, and what else there is.
@@ -223,11 +182,11 @@ class _Planner:
             return False
         if not children and (dtype is None or name.lower() not in BOX_NAMES or axes.count(",") != 1):
             return False
-        if self._options.boxes_format is None:
-            self.notes.append(f"{name!r} may hold boxes: state boxes_format=")
+        if self._options.boxes is None:
+            self.notes.append(f"{name!r} may hold boxes: state boxes=")
             return False
         path = () if box is None else (box,)
-        self.found.append(ColumnField("boxes", Field("boxes"), name, path, boxes_format=self._options.boxes_format))
+        self.found.append(ColumnField("boxes", Field("boxes"), name, path, boxes_format=self._options.boxes))
         category = next((child for child in _CATEGORY_NAMES if child in children), None)
         for child, child_type in children.items():
             axes, dtype = ("*", make_dtype(child_type)) if is_outer else axes_of(child_type)
@@ -243,7 +202,7 @@ class _Planner:
         return True
 
 
-def _plan_pixels(name: str, arrow_type: pa.DataType, options: ColumnOptions) -> ColumnField:
+def _plan_pixels(name: str, arrow_type: pa.DataType, options: Stated) -> ColumnField:
     shape, dtype = check_shape(options.shape), options.dtype or "uint8"
     if shape[2] == 3 and options.channels is None:
         raise ArgumentError(f'the order of the channels of {name!r} is not stored; state channels="RGB" or "BGR"')
@@ -274,53 +233,25 @@ def _plan_simple(name: str, arrow_type: pa.DataType, feature: object) -> ColumnF
     return ColumnField(name, Field(f"{dtype}[{axes}]", classes), name)
 
 
-def _name_image(found: Sequence[ColumnField], options: ColumnOptions) -> list[ColumnField]:
-    """The fields, with the image that a transform is applied to called ``image``."""
-    images = [each for each in found if each.field.is_image]
-    if options.image is not None:
-        chosen = next((each for each in images if each.column == options.image), None)
-        if chosen is None:
-            raise ArgumentError(
-                f"image must name a column of encoded images ({quote_names([i.column for i in images], 20)}), or of "
-                f"pixels of a stated shape=, got {options.image!r}"
-            )
-    else:
-        by_name = [each for name in IMAGE_NAMES for each in images if each.column.lower() == name]
-        chosen = next(iter([*by_name, *images]), None)
-    return [replace(each, name="image") if each is chosen else each for each in found]
-
-
-def _name_label(found: Sequence[ColumnField], options: ColumnOptions) -> list[ColumnField]:
-    """The fields, with one called ``label``: the stated one, one with a usual name, or the only one with classes."""
-    if options.label is not None:
-        chosen = next((each for each in found if _dotted(each) == options.label), None)
-        if chosen is None or not chosen.may_be_label:
-            raise ArgumentError(f"label must name a column of numbers, lists of numbers or text, got {options.label!r}")
-    else:
-        simple = [each for each in found if each.may_be_label]
-        by_name = [each for name in LABEL_NAMES for each in simple if each.column.lower() == name and not each.path]
-        with_classes = [each for each in found if each.field.kind == "label"]
-        chosen = by_name[0] if by_name else with_classes[0] if len(with_classes) == 1 else None
-    if chosen is None:
-        return list(found)
-    field = Field("label", chosen.field.classes) if chosen.field.kind == "int" else chosen.field
-    return [replace(each, name="label", field=field) if each is chosen else each for each in found]
-
-
-def _find_key(schema: pa.Schema, found: Sequence[ColumnField], options: ColumnOptions) -> tuple[str, ...] | None:
+def _find_key(schema: pa.Schema, image: ColumnField | None, stated: Stated, peek: Peek) -> tuple[str, ...] | None:
     """The column with the names of the records: the stated one, the paths of the images, or one with a usual name."""
-    if options.key is not None:
-        path = tuple(options.key.split("."))
-        if options.key in schema.names:
-            return (options.key,)
-        if path[0] not in schema.names or not has_child(storage_type_of(schema.field(path[0]).type), path[1:]):
-            raise ArgumentError(f"key must name a column ({quote_names(schema.names, 20)}), got {options.key!r}")
+    names = schema.names
+    if stated.key:
+        path = (stated.key,) if stated.key in names else tuple(stated.key.split("."))
+        if path[0] not in names or not has_child(found := storage_type_of(schema.field(path[0]).type), path[1:]):
+            raise ArgumentError(f"key must name a column ({quote_names(names, 20)}), got {stated.key!r}")
+        for name in path[1:]:
+            found = children_of(found)[name]
+        if is_binary(found):
+            raise ArgumentError(f"key must name a column of texts or integers, got {stated.key!r}, which is {found}")
         return path
-    image = next((each for each in found if each.name == "image"), None)
-    if image is not None and image.path_child:
-        return (image.column, image.path_child)
-    texts = [name for name in schema.names if is_text(schema.field(name).type)]
-    return next(((name,) for usual in KEY_NAMES for name in texts if name.lower() == usual), None)
+    if stated.key is None and image is not None and image.path_child:
+        path = (image.column, image.path_child)
+        if peek(image.column, (image.path_child,)):
+            return path
+    texts = [Candidate(name, Field("text")) for name in names if is_text(schema.field(name).type)]
+    key = find_key(texts, stated)
+    return None if key is None else (key,)
 
 
 def _plan_own(schema: pa.Schema, metadata: bytes) -> FieldsPlan:
@@ -338,14 +269,11 @@ def _plan_own(schema: pa.Schema, metadata: bytes) -> FieldsPlan:
         planned.append(_plan_own_field(name, field, storage_type_of(schema.field(name).type)))
     if key[0] not in schema.names or not has_child(schema.field(key[0]).type, key[1:]):
         raise StoreFormatError(f"the column {'.'.join(key)!r} with the keys is missing")
-    return FieldsPlan(tuple(planned), key)
+    roles = Roles({name: Candidate(name, field) for name, field in stored.items()}, ".".join(key))
+    return FieldsPlan(tuple(planned), roles, key)
 
 
 def _plan_own_field(name: str, field: Field, arrow_type: pa.DataType) -> ColumnField:
     children = children_of(arrow_type)
     sizes = tuple(child for child in ("height", "width", "channels") if child in children)
     return ColumnField(name, field, name, ("bytes",) if children else (), size_children=sizes)
-
-
-def _dotted(field: ColumnField) -> str:
-    return ".".join([field.column, *(name for name in field.path if name != "bytes")])

@@ -47,7 +47,7 @@ class ArrowStore(ColumnarStore[ColumnarReader]):
         A folder that ``save_to_disk`` wrote, or Arrow files.
     split : str, optional
         Which split of a folder with several.
-    image, label, key, fields, boxes_format, shape, dtype, channels : optional
+    image, label, key, fields, boxes, shape, dtype, channels : optional
         As for :class:`~penstock.stores.arrow.parquet.ParquetStore`.
     allow_paths : bool
         Whether images that are stored as a path may be read from anywhere on this machine.

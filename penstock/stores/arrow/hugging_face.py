@@ -34,7 +34,7 @@ class HuggingFaceStore(ColumnarStore[ColumnarReader]):
     ----------
     dataset : datasets.Dataset
         The dataset; it is pickled with the store.
-    image, label, key, fields, boxes_format, shape, dtype, channels : optional
+    image, label, key, fields, boxes, shape, dtype, channels : optional
         As for :class:`~penstock.stores.arrow.parquet.ParquetStore`.
     allow_paths : bool
         Whether images that are stored as a path may be read from anywhere on this machine.

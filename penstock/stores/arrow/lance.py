@@ -52,7 +52,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
         The folder of the dataset.
     version : int, optional
         Which version; by default the newest.
-    image, label, key, fields, boxes_format, shape, dtype, channels : optional
+    image, label, key, fields, boxes, shape, dtype, channels : optional
         As for :class:`~penstock.stores.arrow.parquet.ParquetStore`.
     allow_paths : bool
         Whether images that are stored as a path may be read from anywhere on this machine.

@@ -52,7 +52,7 @@ class ParquetStore(ColumnarStore[ParquetReader]):
         of text named key, name, filename or id.
     fields : sequence of str, optional
         Columns to read; by default all.
-    boxes_format : {"xyxy", "xywh"}, optional
+    boxes : {"xyxy", "xywh"}, optional
         What the four numbers of a box are: corners, or corner and size (COCO). A column of boxes (``bbox``, or ``bbox``
         in ``objects``) is read as boxes only if it is stated.
     shape, dtype, channels : optional

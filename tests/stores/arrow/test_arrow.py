@@ -127,7 +127,7 @@ def test_columns_may_be_stated(tmp_path: Path) -> None:
     assert set(record.fields) == {"image", "label"}
     assert bytes(record.fields["image"]) == contents[1]
     assert (record.key, record.fields["label"]) == ("8", 2)
-    with pytest.raises(ArgumentError, match=r"image must name a column .*'photo'.*, got 'picture'"):
+    with pytest.raises(ArgumentError, match=r"image must name columns .*'photo'.*, got 'picture'"):
         ps.open(path, image="picture")
     with pytest.raises(ArgumentError, match="key must name a column"):
         ps.open(path, key="photo.path")
@@ -156,7 +156,7 @@ def test_boxes_are_read_in_the_stated_format(tmp_path: Path, as_list: bool) -> N
     assert corners["boxes"].tolist() == [[1, 2, 3, 4], [5, 6, 1, 1]]
     assert "boxes" not in unstated
     assert "objects" in unstated
-    with pytest.raises(ArgumentError, match="boxes_format must be one of xyxy, xywh, got 'cxcywh'"):
+    with pytest.raises(ArgumentError, match="boxes must be one of xyxy, xywh, got 'cxcywh'"):
         ps.open(path, boxes_format="cxcywh")
 
 
