@@ -50,6 +50,7 @@ class Candidate:
     holds_images: bool = False  # whether it may be the image though its field is another one: pixels without an order
     name: str = ""  # its field, where it has no role; by default its path with dots
     shown: str = ""  # how errors describe it, by default the path
+    is_plain: bool = True  # whether it may be the label or the key unless that is stated; texts of ids may not
 
     @property
     def may_be_image(self) -> bool:
@@ -177,22 +178,28 @@ def choose_roles(candidates: Sequence[Candidate], stated: Stated, noun: str = "c
     image = find_image(candidates, stated, noun, doubts)
     label = _find_label([each for each in candidates if each is not image], image, stated, doubts)
     key = find_key(candidates, stated, noun, image, doubts)
-    given = {role: _take(each, role) for role, each in (("image", image), ("label", label)) if each is not None}
+    given = {role: _take(each, role, role) for role, each in (("image", image), ("label", label)) if each is not None}
+    if label is not None and stated.classes and given["label"].field.kind == "label":
+        given["label"] = replace(given["label"], field=Field("label", tuple(stated.classes)))
     if isinstance(stated.fields, Mapping):
-        others = {name: _get(candidates, path, name) for name, path in stated.fields.items()}
-        return Roles(given | {name: _take(each) for name, each in others.items() if each and name not in given}, key)
+        found = {name: _get(candidates, path, name) for name, path in stated.fields.items()}
+        chosen = {name: given.get(name, _take(each, name)) for name, each in found.items() if each is not None}
+        return Roles({name: each for name, each in given.items() if name not in chosen} | chosen, key)
     roles = {each.path: role for role, each in given.items()}
     named: dict[str, Candidate] = {}
     for each in candidates:
         if role := roles.get(each.path):
             named[role] = given[role]
             continue
-        name = wanted = each.name or each.path.replace("/", ".").replace("\\", ".")
+        dotted = each.path.replace("/", ".").replace("\\", ".")
+        name = wanted = each.name or dotted
+        if name in named or name in given:
+            name = dotted
         while name in named or name in given:
             name += "_"
         if name != wanted:
             doubts.append(f"{each} is the field {name!r}")
-        named[name] = _take(each)
+        named[name] = _take(each, name)
     return Roles(named, key, tuple(doubts))
 
 
@@ -243,7 +250,9 @@ def find_key(
                 f"key must be one of the {noun} of texts or integers, got {found}, which is {found.field.kind}"
             )
         return stated.key or None
-    texts = [each for each in candidates if each.field.kind == "text" and _is_beside(each.path, image)]
+    texts = [
+        each for each in candidates if each.is_plain and each.field.kind == "text" and _is_beside(each.path, image)
+    ]
     best = _find_best(texts, _rank_key)
     if len(best) > 1 and doubts is not None:
         doubts.append(f"{_list(map(str, best))} may be the keys; say key={best[0].path!r} to choose one")
@@ -289,7 +298,7 @@ def _rank_image(each: Candidate) -> Rank | None:
 def _rank_label(each: Candidate, words: Sequence[str], *, has_boxes: bool) -> Rank | None:
     array, kind = each.field.array, each.field.kind
     is_list = array is not None and len(array.axes) == 1
-    if not (kind in _NUMBERS or kind == "text" or (is_list and not has_boxes)):
+    if not each.is_plain or not (kind in _NUMBERS or kind == "text" or (is_list and not has_boxes)):
         return None
     form = 0 if kind in _NUMBERS else 2 if is_list else 1  # numbers before texts before lists
     rank = rank_name(each.path, LABEL_NAMES)
@@ -318,14 +327,14 @@ def _find_best(candidates: Sequence[Candidate], rank: Callable[[Candidate], Rank
     return [each for found, each in ranked if found == least]
 
 
-def _take(each: Candidate, role: str = "") -> Candidate:
-    """A candidate with the kind that its role gives it."""
+def _take(each: Candidate, name: str, role: str = "") -> Candidate:
+    """A candidate with the kind that its role, or the name of its field, gives it."""
     kind = each.field.kind
     if role == "image":
         kind = "image" if kind in {"bytes", "mask"} else kind
     elif role == "label":
         kind = "label" if kind == "int" else kind
-    elif kind == "image" and (is_mask_name(each.path) or each.path == "label"):
+    elif kind == "image" and (is_mask_name(each.path) or is_mask_name(name) or name == "label"):
         kind = "mask"
     return each if kind == each.field.kind else replace(each, field=replace(each.field, kind=kind))
 

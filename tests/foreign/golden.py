@@ -31,6 +31,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.fields.roles import Stated
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.base import KEY
 from penstock.sample import Field, Schema
@@ -91,9 +92,9 @@ def shorten(error: Exception | Warning | str, folder: Path) -> str:
 def open_container(source: str | Unstored, case: Case, folder: Path) -> str:
     """The answer of `ps.open`; for documents that no server has, what it would find in them."""
     if isinstance(source, Unstored):
-        if not case.stated.keys() <= {"fields", "key", "classes"}:
+        if not case.stated.keys() <= {"fields", "key", "classes", "image", "label", "boxes"}:
             return open_container(source.url, case, folder)
-        layout = find_layout(source.documents, **{"fields": None, "key": None, **case.stated})
+        layout = find_layout(source.documents, Stated(**case.stated))
         records = [
             ps.Record(row, "", {name: get_value(each, path.split(".")) for name, path in layout.paths.items()})
             for row, each in enumerate(source.documents)

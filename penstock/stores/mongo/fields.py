@@ -12,14 +12,16 @@ kind ``json``. Called once, when a store of documents or of GridFS files is open
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeGuard
 
 import numpy as np
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.fields.names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
-from penstock.sample import Field, Schema
+from penstock.fields.kinds import are_corners, find_array_kind
+from penstock.fields.names import BOX_NAMES
+from penstock.fields.roles import Candidate, Stated, choose_roles, find_key
+from penstock.sample import Array, Field, Schema
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import quote_names
 
@@ -42,21 +44,17 @@ class DocumentLayout:
     paths: Mapping[str, str]  # where each field is in a document
     key: str = "_id"  # the path of the key; ``"_id"`` if documents have no name
     has_class_names: bool = False  # whether ``label`` is stored as the name of a class
+    boxes: str = "xyxy"  # what the four numbers of a box are
+    doubts: tuple[str, ...] = ()  # what the description says of the choice
 
     def describe(self) -> str:
         """Which path gives which field, in words."""
         fields = (name if name == path else f"{name} = {path}" for name, path in self.paths.items() if path != CONTENT)
-        return f"key = {self.key}; {', '.join(fields) or 'no fields'}"
+        return "; ".join([f"key = {self.key}", ", ".join(fields) or "no fields", *self.doubts])
 
 
 def find_layout(
-    documents: Sequence[Document],
-    *,
-    fields: Mapping[str, str] | None,
-    key: str | None,
-    classes: Sequence[str] = (),
-    divided: Sequence[str] = (),
-    ignored: Sequence[str] = (),
+    documents: Sequence[Document], stated: Stated, *, divided: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> DocumentLayout:
     """The layout of some documents.
 
@@ -64,12 +62,8 @@ def find_layout(
     ----------
     documents : sequence of dict
         The first ones, whole.
-    fields : mapping of str to str, optional
-        Fields and their paths, as the user gives them; by default all values are fields.
-    key : str, optional
-        The path of the key, as the user gives it.
-    classes : sequence of str
-        Names of the label's classes, as the user gives them.
+    stated : Stated
+        What the user says: ``fields`` maps fields to paths; by default all values are fields.
     divided : sequence of str
         Values that are divided into their own values, though they hold no bytes.
     ignored : sequence of str
@@ -81,30 +75,41 @@ def find_layout(
         If several values may be the image, or no document has a path that the user names.
     """
     values = _collect(documents, divided)
-    if key is None:
-        key = _find_key(values, len(documents))
-    elif key != "_id" and not any(get_value(each, key.split(".")) is not None for each in documents):
-        raise ArgumentError(
-            f"key must be a path in the documents, got {key!r}; they have: {quote_names([*values], 20)}"
-        )
-    if fields is None:
-        paths = _name_fields({path: found for path, found in values.items() if path not in {"_id", key, *ignored}})
-    else:
-        paths = dict(fields)
-        values = {path: _values_at(documents, path) for path in paths.values()}
-        if missing := [path for path, found in values.items() if not found]:
+    paths = dict(stated.fields) if isinstance(stated.fields, Mapping) else {}
+    named = [("fields", path) for path in paths.values()]
+    named += [(role, path) for role, path in stated.roles.items() if path and path != "_id"]
+    for option, path in named:
+        if not (found := _values_at(documents, path)):
             raise ArgumentError(
-                f"fields must name paths in the documents, got {missing[0]!r}, which none of the first "
-                f"{len(documents)} has; they have: {quote_names([*_collect(documents, divided)], 20)}"
+                f"{option} must name paths in the documents, got {path!r}, which none of the first {len(documents)} "
+                f"has; they have: {quote_names([*values], 20)}"
             )
-    if not paths:
+        values.setdefault(path, found)
+    image = stated.roles["image"]
+    candidates = [_make_candidate(path, found, is_image=path == image) for path, found in values.items() if found]
+    key = stated.key
+    if key is None:
+        whole = [each for each in candidates if len(values[each.path]) == len(documents)]
+        key = find_key(whole, stated, "paths")
+    if stated.fields is None:
+        candidates = [each for each in candidates if each.path not in {"_id", key, *ignored}]
+        if CONTENT in values and stated.image is None:
+            stated = replace(stated, image=CONTENT if _hold_images(values[CONTENT]) else "")
+    if not candidates:
         raise StoreFormatError("the documents have no fields beside their names")
-    kinds = {name: _find_kind(name, values[path]) for name, path in paths.items()}
-    has_class_names = kinds.get("label") == "text"
-    schema = {name: Field(kind) for name, kind in kinds.items()}
-    if has_class_names or kinds.get("label") == "label":
-        schema["label"] = Field("label", tuple(classes))
-    return DocumentLayout(Schema(schema), paths, key, has_class_names)
+    lasts = [each.name for each in candidates]
+    candidates = [each if lasts.count(each.name) == 1 else replace(each, name=each.path) for each in candidates]
+    roles = choose_roles(candidates, replace(stated, key=""), "paths")
+    fields = {name: each.field for name, each in roles.fields.items()}
+    doubts = [*roles.doubts]
+    for name, each in roles.fields.items():
+        fields[name], may_be_boxes = _find_special_field(name, each, values, stated)
+        doubts += [f"{name!r} may hold boxes: state boxes="] if may_be_boxes else []
+    has_class_names = "label" in fields and fields["label"].kind == "text"
+    if has_class_names:
+        fields["label"] = Field("label", tuple(stated.classes or ()))
+    places = {name: each.path for name, each in roles.fields.items()}
+    return DocumentLayout(Schema(fields), places, key or "_id", has_class_names, stated.boxes or "xyxy", tuple(doubts))
 
 
 def find_unread(document: Document, layout: DocumentLayout, ignored: Collection[str]) -> list[str]:
@@ -168,81 +173,53 @@ def _values_at(documents: Sequence[Document], path: str) -> list[object]:
     return [value for value in found if value is not None]
 
 
-def _find_key(values: Mapping[str, Sequence[object]], count: int) -> str:
-    for wanted in KEY_NAMES:
-        for path, found in values.items():
-            if _last(path).lower() == wanted and len(found) == count and all(isinstance(value, str) for value in found):
-                return path
-    return "_id"
+def _make_candidate(path: str, found: Sequence[object], *, is_image: bool) -> Candidate:
+    """What a path holds; its field has the last part of its name, unless another one has it too."""
+    kind = "image" if is_image and any(map(_looks_like_image, found)) else _find_kind(found)
+    is_plain = kind != "text" or all(isinstance(value, str) for value in found)
+    name = "content" if path == CONTENT else path.rpartition(".")[2]
+    return Candidate(path, Field(kind), name=name, is_plain=is_plain)
 
 
-def _name_fields(values: Mapping[str, Sequence[object]]) -> dict[str, str]:
-    """Names of fields and their paths; values that are None everywhere are left out."""
-    present = {path: found for path, found in values.items() if found}
-    image, label = _find_image(present), _find_label(present)
-    special = {path: name for path, name in ((image, "image"), (label, "label")) if path}
-    names: dict[str, str] = {}
-    short = [_last(path) for path in present if path not in special]
-    for path in present:
-        name = special.get(path) or _last(path)
-        if path not in special and (short.count(name) > 1 or name in special.values()):
-            name = path
-        names[name] = path
-    return names
-
-
-def _find_image(values: Mapping[str, Sequence[object]]) -> str:
-    if CONTENT in values:
-        return CONTENT if _are_images(values[CONTENT]) else ""
-    images = [path for path, found in values.items() if _are_images(found)]
-    images = [path for path in images if _last(path) not in MASK_NAMES] or images
-    if len(images) > 1:
-        named = [path for path in images if set(path.lower().split(".")) & set(IMAGE_NAMES)]
-        if len(named) != 1:
-            raise ArgumentError(
-                f"several values of the documents are images ({', '.join(images)}); say which is the image of a "
-                f"record: fields={{'image': {images[0]!r}, ...}}"
-            )
-        images = named
-    return images[0] if images else ""
-
-
-def _are_images(values: Sequence[object]) -> bool:
-    """Whether more than half of some values begin as images: a damaged one does not change what a field is."""
-    return 2 * sum(isinstance(value, bytes) and looks_like_image(value) for value in values) > len(values)
-
-
-def _find_label(values: Mapping[str, Sequence[object]]) -> str:
-    for wanted in LABEL_NAMES:
-        for path, found in values.items():
-            if _last(path).lower() == wanted and (_all_are(found, int) or _all_are(found, str)):
-                return path
-    return ""
-
-
-def _last(path: str) -> str:
-    return path.rpartition(".")[2] if path != CONTENT else "content"
-
-
-def _all_are(values: Sequence[object], kind: type | tuple[type, ...]) -> bool:
-    return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
-
-
-def _find_kind(name: str, values: Sequence[object]) -> str:
-    """The kind of a field, from some values, none of which is None."""
-    if name == "image" and any(isinstance(value, bytes) for value in values):
+def _find_kind(values: Sequence[object]) -> str:
+    """The kind of some values, none of which is None."""
+    if _hold_images(values):
         return "image"  # others, which are no bytes, are errors when they are read
     if all(isinstance(value, bytes) for value in values):
-        is_image = all(isinstance(value, bytes) and looks_like_image(value) for value in values)
-        return "mask" if name in MASK_NAMES else "image" if is_image else "bytes"
+        return "bytes"
     if all(isinstance(value, bool | int) for value in values):
-        return "label" if name == "label" and _all_are(values, int) else "int"
+        return "int"
     if all(isinstance(value, list) or is_shaped(value) for value in values):
-        return _find_array_kind(name, values)
-    if _all_are(values, (int, float)):
+        arrays = _make_arrays(values)
+        return "json" if not any(array.size for array in arrays) else find_array_kind(arrays) or "json"
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return "float"
     has_parts = any(isinstance(value, dict | list | bytes) for value in values)
     return "json" if has_parts else "text"  # texts, and what is shown as one: ObjectId, UUID, Decimal128, a time
+
+
+def _hold_images(values: Sequence[object]) -> bool:
+    """Whether most values are encoded images; of empty bytes, nobody knows."""
+    return 2 * sum(value == b"" or _looks_like_image(value) for value in values) > len(values)
+
+
+def _looks_like_image(value: object) -> bool:
+    return isinstance(value, bytes) and looks_like_image(value)
+
+
+def _find_special_field(
+    name: str, each: Candidate, values: Mapping[str, Sequence[object]], stated: Stated
+) -> tuple[Field, bool]:
+    """The field of a candidate, which boxes and keypoints have by its name; and whether it may hold boxes."""
+    array = each.field.array
+    if array is None or len(array.axes) != 2 or array.axes[1] not in {(2,), (3,), (4,)}:
+        return each.field, False
+    if array.axes[1] != (4,):
+        return (Field("keypoints") if name == "keypoints" else each.field), False
+    if name.lower() not in BOX_NAMES:
+        return each.field, False
+    is_boxes = bool(stated.boxes) or (name == "boxes" and are_corners(_make_arrays(values[each.path])))
+    return (Field("boxes"), False) if is_boxes else (each.field, True)
 
 
 def is_shaped(value: object) -> TypeGuard[dict[str, Any]]:
@@ -250,26 +227,11 @@ def is_shaped(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict) and value.keys() == {"shape", "values"}
 
 
-def _find_array_kind(name: str, values: Sequence[object]) -> str:
-    arrays = []
-    for value in values:
-        try:
-            arrays.append(np.reshape(value["values"], value["shape"]) if is_shaped(value) else np.asarray(value))
-        except (ValueError, TypeError):  # lists of different lengths
-            return "json"
-    filled = [array for array in arrays if array.size]
-    if not filled or any(array.dtype.kind not in "iufb" or array.ndim != filled[0].ndim for array in filled):
-        return "json"
-    last = {array.shape[-1] for array in filled}
-    axes = filled[0].ndim
-    if name in BOX_NAMES and axes == 2 and last == {4}:
-        return "boxes"
-    if name == "keypoints" and axes == 2 and last <= {2, 3}:
-        return "keypoints"
-    kinds = {array.dtype.kind for array in filled}
-    dtype = "bool" if kinds == {"b"} else "float64" if "f" in kinds else "int64"
-    lengths = ({array.shape[axis] for array in arrays if array.ndim == axes} for axis in range(axes))
-    shape = [str(next(iter(each))) if len(each) == 1 else "*" for each in lengths]
-    if len(filled) < len(arrays):
-        shape[0] = "*"
-    return f"{dtype}[{','.join(shape)}]"
+def _make_arrays(values: Sequence[object]) -> list[Array]:
+    """The arrays of lists; empty if lists in them differ in length."""
+    try:
+        return [
+            np.reshape(value["values"], value["shape"]) if is_shaped(value) else np.asarray(value) for value in values
+        ]
+    except (ValueError, TypeError):
+        return []

@@ -69,10 +69,12 @@ class GridFsStore(MongoStore):
             if documents and all(document[CONTENT] is None for document in documents):
                 documents[0][CONTENT] = b""
 
-        if selection.fields is not None:
-            if "image" in selection.fields:
+        fields = selection.stated.fields
+        if isinstance(fields, Mapping):
+            if "image" in fields:
                 raise ArgumentError("fields must not name the image, which is the content of the file")
-            selection = replace(selection, fields={"image": CONTENT, **selection.fields})
+            stated = replace(selection.stated, fields={"image": CONTENT, **fields})
+            selection = replace(selection, stated=stated)
         return look_at_collection(
             connection,
             selection,

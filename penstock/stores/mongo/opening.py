@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError, check_choice
+from penstock.fields.roles import Stated
 from penstock.sample import Field, Schema
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.mongo.connection import MongoConnection
@@ -46,14 +47,12 @@ _DEFAULT_JOIN: Final = "img_name"
 class Selection:
     """The options of a store, checked: see :class:`~penstock.stores.mongo.store.MongoStore`."""
 
-    fields: Mapping[str, str] | None = None
-    key: str | None = None
+    stated: Stated = field(default_factory=Stated)
     ids: Sequence[object] | None = None
     query: Mapping[str, object] = field(default_factory=dict)
     sort: tuple[tuple[str, int], ...] = ()
     manifest: str = ""
     join: tuple[str, str] = (_DEFAULT_JOIN, _DEFAULT_JOIN)
-    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +78,13 @@ def make_selection(**given: object) -> tuple[Selection, dict[str, object]]:
     if "join" in options and "manifest" not in options:
         raise ArgumentError("join is the column of a manifest; give manifest= too")
     values = {name: _CHECKS[name](value) for name, value in options.items()}
+    stated = Stated(**{name: values.pop(name) for name in _STATED if name in values})
+    check_choice("boxes", stated.boxes, ("xyxy", "yxyx", "xywh", "cxcywh"), optional=True)
     if "ids" in options:
         options["ids"] = DocumentIds(values["ids"])  # it is pickled: a list takes much more
     if "manifest" in options:
         options["manifest"] = values["manifest"]
-    return Selection(**values), options
+    return Selection(stated, **values), options
 
 
 def look_at_collection(
@@ -114,14 +115,8 @@ def look_at_collection(
         samples = connection.run(lambda db: _sample(db, documents_name, selection, complete))
         if not samples:
             raise _make_empty_error(connection, documents_name, selection)
-        layout = find_layout(
-            samples,
-            fields=selection.fields,
-            key=selection.join[1] if selection.manifest else selection.key,
-            classes=selection.classes,
-            divided=divided,
-            ignored=ignored,
-        )
+        stated = replace(selection.stated, key=selection.join[1]) if selection.manifest else selection.stated
+        layout = find_layout(samples, stated, divided=divided, ignored=ignored)
         layout, listing = _list_records(connection, selection, documents_name, layout)
         if not len(listing.ids):
             raise _make_empty_error(connection, documents_name, selection, listing)
@@ -288,8 +283,18 @@ def _check_join(join: object) -> tuple[str, str]:
     raise ArgumentError(f"join must be a column, or one column and its path, {{'file': 'img_name'}}, got {join!r:.200}")
 
 
+def _check_path(path: object) -> str:
+    if not isinstance(path, str):
+        raise ArgumentError(f"image and label must be the path of a value, or empty, got {path!r:.200}")
+    return path
+
+
+_STATED: Final = ("image", "label", "key", "fields", "boxes", "classes")
 _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "fields": _check_fields,
+    "image": _check_path,
+    "label": _check_path,
+    "boxes": _check_path,
     "key": _check_key,
     "ids": _check_ids,
     "query": _check_query,

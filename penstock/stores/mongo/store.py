@@ -56,6 +56,11 @@ class MongoStore(ForeignStore[MongoConnection]):
         The fields of a record, and the dotted path of each in a document: ``{"image": "img.data", "label": "cls"}``. By
         default all values of the first documents: bytes that begin as an image file are the ``image``, and ``label``,
         ``cls``, ``class``, ``category`` ... is the ``label``.
+    image, label : str, optional
+        The path of the image and of the label, where ``fields`` is not given; empty: there is none.
+    boxes : {"xyxy", "yxyx", "xywh", "cxcywh"}, optional
+        What the four numbers of a box are in ``boxes``, ``bbox``, ``bboxes`` or ``box``, in pixels. By default only
+        ``boxes`` is read as boxes, if its numbers look like corners; others are arrays.
     key : str, optional
         The path of the key. By default ``img_name``, ``filename``, ``name`` ... where each document has one, else
         ``_id``.
@@ -109,7 +114,10 @@ class MongoStore(ForeignStore[MongoConnection]):
         path: PathLike,
         *,
         fields: Mapping[str, str] | None = None,
+        image: str | None = None,
+        label: str | None = None,
         key: str | None = None,
+        boxes: str | None = None,
         ids: Sequence[object] | None = None,
         query: Mapping[str, object] | None = None,
         sort: str | Sequence[tuple[str, int]] | None = None,
@@ -119,8 +127,9 @@ class MongoStore(ForeignStore[MongoConnection]):
         reconnect_timeout: float = RECONNECT_TIMEOUT_S,
     ) -> None:
         selection, options = make_selection(
-            fields=fields, key=key, ids=ids, query=query, sort=sort, manifest=manifest, join=join, classes=classes
-        )
+            fields=fields, image=image, label=label, key=key, boxes=boxes, classes=classes,
+            ids=ids, query=query, sort=sort, manifest=manifest, join=join,
+        )  # fmt: skip
         if reconnect_timeout != RECONNECT_TIMEOUT_S:
             options["reconnect_timeout"] = reconnect_timeout
         super().__init__(path, **options)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.sample import Array, ArrayKind, DType, Field
+from penstock.stores.fields.box_corners import to_corners
 from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
 from penstock.stores.mongo.fields import Document, DocumentLayout, get_value
 
@@ -46,6 +47,7 @@ class DocumentReader:
     def __init__(self, layout: DocumentLayout) -> None:
         self._fields = [(name, path.split("."), layout.schema[name]) for name, path in layout.paths.items()]
         names = layout.schema["label"].classes if layout.has_class_names else ()
+        self._boxes = layout.boxes
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def read(self, document: Document, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -65,7 +67,8 @@ class DocumentReader:
         if field.is_blob and isinstance(value, bytes):
             return value if type(value) is bytes else bytes(value)  # a Binary of another subtype
         if field.array is not None:
-            return _to_array(name, field, field.array, value)
+            array = _to_array(name, field, field.array, value)
+            return array if field.kind != "boxes" or self._boxes == "xyxy" else _to_corners(array, self._boxes)
         return self._to_scalar(name, field.kind, value)
 
     def _to_scalar(self, name: str, kind: str, value: object) -> object:
@@ -123,6 +126,12 @@ def _to_number(name: str, numbers: Mapping[str, int], value: object) -> int:
             f"its field {name!r} must be one of the {len(numbers)} classes ({shown} ...), got {value!r:.200}"
         )
     return numbers[value]
+
+
+def _to_corners(array: Array, form: str) -> Array:
+    boxes = to_corners(array, form)
+    boxes.flags.writeable = False
+    return boxes
 
 
 def _to_array(name: str, field: Field, kind: ArrayKind, value: object) -> Array:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
+from penstock.fields.roles import Stated
 from penstock.sample import Field, Schema
 from penstock.stores.mongo.fields import DocumentLayout, find_layout, get_value
 from penstock.stores.mongo.listing import DocumentIds
@@ -58,7 +59,7 @@ KINDS = [
 def test_any_documents_have_a_layout_or_none(documents: list[dict[str, Any]]) -> None:
     """Whatever documents are like, a layout is found that reads them, or refused; nothing else is raised."""
     try:
-        layout = find_layout(documents, fields=None, key=None)
+        layout = find_layout(documents, Stated())
     except (ArgumentError, StoreFormatError):
         return
     assert set(layout.schema.fields) == set(layout.paths)
@@ -68,6 +69,27 @@ def test_any_documents_have_a_layout_or_none(documents: list[dict[str, Any]]) ->
             assert set(reader.read(document)) == set(layout.paths)
         except (ValueError, TypeError) as error:
             assert not isinstance(error, PenstockError)  # noqa: PT017  # any document may be refused, or not
+
+
+def test_boxes_are_stated_or_called_so() -> None:
+    """Rows of four numbers are boxes if they are called boxes and look like corners, or if their form is stated."""
+    corners, sizes = [[10, 20, 30, 40]], [[10, 20, 3, 4]]
+
+    assert find_layout([{"boxes": corners}], Stated()).schema["boxes"].kind == "boxes"
+    assert find_layout([{"boxes": sizes}], Stated()).schema["boxes"].kind == "int64[1,4]"
+    bbox = find_layout([{"bbox": sizes}], Stated())
+    assert bbox.schema["bbox"].kind == "int64[1,4]"
+    assert "'bbox' may hold boxes: state boxes=" in bbox.describe()
+    stated = find_layout([{"bbox": sizes}], Stated(boxes="xywh"))
+    assert stated.schema["bbox"].kind == "boxes"
+    assert DocumentReader(stated).read({"bbox": sizes})["bbox"].tolist() == [[10, 20, 13, 24]]
+
+
+def test_no_column_is_lost_to_a_role() -> None:
+    """A value that has the name of a role, and not the role, is read under another name."""
+    layout = find_layout([{"image": 7, "photo": JPEG, "Label": 5, "label": 1}], Stated())
+
+    assert layout.paths == {"image_": "image", "image": "photo", "Label": "Label", "label": "label"}
 
 
 @given(kind=st.sampled_from(KINDS), value=VALUES)

@@ -179,7 +179,7 @@ def test_fields_are_those_that_are_named(documents: Documents) -> None:
     [
         ({"fields": {"image": "img.dta"}}, "fields must name paths in the documents, got 'img.dta'.*img.data"),
         ({"fields": {}}, "fields must map names to paths"),
-        ({"key": "nme"}, "key must be a path in the documents, got 'nme'"),
+        ({"key": "nme"}, "key must name paths in the documents, got 'nme'"),
         ({"ids": []}, "ids must name at least one document"),
         ({"ids": "abc"}, "ids must be a sequence"),
         ({"ids": [1], "query": {}}, "only one of ids, query and manifest may be given, got ids and query"),
@@ -191,7 +191,7 @@ def test_fields_are_those_that_are_named(documents: Documents) -> None:
         ({"join": "img_name"}, "join is the column of a manifest"),
         ({"manifest": "labels.txt"}, "manifest must be a file .csv"),
         ({"reconnect_timeout": -1}, "reconnect_timeout must be a number of seconds"),
-        ({"fieds": {}}, "has no option 'fieds'; it has: fields, key, ids, query, sort, manifest, join, classes"),
+        ({"fieds": {}}, "has no option 'fieds'; it has: fields, image, label, key, boxes, ids, query"),
     ],
 )
 def test_invalid_options_are_refused(documents: Documents, options: dict[str, Any], message: str) -> None:
@@ -206,8 +206,10 @@ def test_several_images_are_not_guessed(documents: Documents) -> None:
     """Where several values may be the image, the user says which."""
     documents.insert([{"left": make_jpeg(1), "right": make_jpeg(2)}])
 
-    with pytest.raises(ArgumentError, match=r"several values of the documents are images \(left, right\)"):
+    with pytest.raises(ArgumentError, match=r"'left', 'right' hold images; say image='left'"):
         ps.open(documents.url())
+    with ps.open(documents.url(), image="right") as store:
+        assert store[0].fields == {"left": make_jpeg(1), "image": make_jpeg(2)}
     with ps.open(documents.url(), fields={"image": "right", "other": "left"}) as store:
         assert store[0].fields["image"] == make_jpeg(2)
         assert store.schema["other"].kind == "image"
