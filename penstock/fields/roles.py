@@ -31,7 +31,7 @@ from penstock.fields.names import (
 )
 from penstock.sample import Field, Schema
 
-__all__ = ["Candidate", "Roles", "Stated", "choose_roles", "find_image", "find_key", "select_paths"]
+__all__ = ["Candidate", "Roles", "Stated", "choose_roles", "find_image", "find_key", "find_label", "select_paths"]
 
 Rank = tuple[int, ...]
 
@@ -56,6 +56,11 @@ class Candidate:
     def may_be_image(self) -> bool:
         """Whether its values are images."""
         return self.holds_images or self.field.is_image or self.field.kind == "mask"
+
+    @property
+    def holds_encoded(self) -> bool:
+        """Whether its values are encoded images."""
+        return self.field.kind == "image" or (self.field.kind == "bytes" and self.holds_images)
 
     @property
     def may_be_label(self) -> bool:
@@ -176,7 +181,7 @@ def choose_roles(candidates: Sequence[Candidate], stated: Stated, noun: str = "c
     """
     doubts: list[str] = []
     image = find_image(candidates, stated, noun, doubts)
-    label = _find_label([each for each in candidates if each is not image], image, stated, doubts)
+    label = find_label([each for each in candidates if each is not image], image, stated, doubts)
     key = find_key(candidates, stated, noun, image, doubts)
     given = {role: _take(each, role, role) for role, each in (("image", image), ("label", label)) if each is not None}
     if label is not None and stated.classes and given["label"].field.kind == "label":
@@ -226,7 +231,7 @@ def find_image(
             raise ArgumentError(sentence)
         doubts.append(sentence)
     for each in candidates:
-        rank = rank_name(each.path, IMAGE_NAMES) if each.field.kind == "bytes" else None
+        rank = rank_name(each.path, IMAGE_NAMES) if each.field.kind == "bytes" and not each.may_be_image else None
         if rank is not None and rank[0] < WORD:
             doubts.append(f"{each} holds bytes that are no encoded images")
     return best[0] if len(best) == 1 else None
@@ -259,9 +264,13 @@ def find_key(
     return best[0].path if len(best) == 1 else None
 
 
-def _find_label(
-    candidates: Sequence[Candidate], image: Candidate | None, stated: Stated, doubts: list[str]
+def find_label(
+    candidates: Sequence[Candidate], image: Candidate | None, stated: Stated, doubts: list[str] | None = None
 ) -> Candidate | None:
+    """The label: the stated one, else the one whose name fits best among numbers, texts and lists; None in a tie.
+
+    Raises ArgumentError if the stated one holds none of these.
+    """
     path = stated.roles["label"]
     if path is not None:
         found = _get(candidates, path, "label")
@@ -275,7 +284,7 @@ def _find_label(
     names = LABEL_NAMES if image is not None and "x" in find_words(image.path) else _LABEL_WORDS
     has_boxes = any(map(_may_be_boxes, candidates))
     best = _find_best(candidates, lambda each: _rank_label(each, names, has_boxes=has_boxes))
-    if len(best) > 1:
+    if len(best) > 1 and doubts is not None:
         doubts.append(f"{_list(map(str, best))} may be the label; say label={best[0].path!r} to choose one")
     return best[0] if len(best) == 1 else None
 
@@ -334,7 +343,7 @@ def _take(each: Candidate, name: str, role: str = "") -> Candidate:
         kind = "image" if kind in {"bytes", "mask"} else kind
     elif role == "label":
         kind = "label" if kind == "int" else kind
-    elif kind == "image" and (is_mask_name(each.path) or is_mask_name(name) or name == "label"):
+    elif each.holds_encoded and (is_mask_name(each.path) or is_mask_name(name) or name == "label"):
         kind = "mask"
     return each if kind == each.field.kind else replace(each, field=replace(each.field, kind=kind))
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import ArrayKind, DType, Field, Schema
-from penstock.stores.hdf5.roles import FieldSource, Roles
+from penstock.stores.hdf5.roles import DatasetRoles, FieldSource
 from penstock.stores.hdf5.survey import FoundDataset, Survey
 from penstock.stores.writing import CommittedRecords, Skipped
 
@@ -133,7 +133,7 @@ class Hdf5Layout:
                 raise
             raise StoreFormatError(f"the layout of the file ({LAYOUT}) is damaged: {error}") from error
 
-    def assign(self, survey: Survey) -> Roles:
+    def assign(self, survey: Survey) -> DatasetRoles:
         """The roles of the datasets, as they were written.
 
         Raises StoreFormatError if a dataset is missing, or is not what the layout says.
@@ -142,7 +142,7 @@ class Hdf5Layout:
         fields = {
             name: self._assign_field(survey, name, field, key.count) for name, field in self.schema.fields.items()
         }
-        return Roles(fields, key, key.count)
+        return DatasetRoles(fields, key, key.count)
 
     def _assign_field(self, survey: Survey, name: str, field: Field, count: int) -> FieldSource:
         dataset = self.name_dataset(name)

@@ -19,7 +19,6 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import ClassVar, Final, TypeVar
 
 import numpy as np
@@ -27,6 +26,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
+from penstock.fields.roles import Stated
 from penstock.sample import Array, ArrayKind, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.keys import KeyList
@@ -37,7 +37,7 @@ from penstock.stores.fields.exact_casts import cast_exactly
 from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.hdf5.files import Hdf5Files
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout, array_kind
-from penstock.stores.hdf5.roles import FieldSource, Options, Roles, assign_roles
+from penstock.stores.hdf5.roles import DatasetRoles, FieldSource, assign_roles
 from penstock.stores.hdf5.rows import LibraryFiles, LocateRow, ReadRow
 from penstock.stores.hdf5.survey import LIBRARY_ERRORS, cut_growing, join_surveys
 from penstock.stores.indices import list_indices
@@ -62,13 +62,13 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         The file, or several: with different datasets (``x`` and ``y``) they are read side by side, with the same
         datasets one after another.
     image, label, key : str, optional
-        Paths of the datasets (``"train/jpeg"``). By default they are found by names, types and shapes; ``""`` for
-        ``label`` and ``key``: there is none.
+        Paths of the datasets (``"train/jpeg"``). By default they are found by names, types and shapes; ``""``: there is
+        none. Integers are keys only if they are stated.
     group : str, optional
         The group whose datasets are used (``"train"``).
-    fields : mapping of str to str, optional
-        Dataset of each field: ``{"image": "a/b", "caption": "c"}``. By default image and label, and every other
-        dataset beside the image that has as many records.
+    fields : sequence of str or mapping of str to str, optional
+        The datasets that are read, or that of each field: ``{"image": "a/b", "caption": "c"}``. By default image and
+        label, and every other dataset beside the image that has as many records.
     axes : {"NHWC", "NCHW", "NCWH", "NHW", "NWH"}, optional
         Axes of stored pixels; must be stated where the second axis may be that of the channels. MATLAB stores ``NCWH``
         and ``NWH``, which is found out.
@@ -113,22 +113,21 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         label: str | None = None,
         key: str | None = None,
         group: str | None = None,
-        fields: Mapping[str, str] | None = None,
+        fields: Sequence[str] | Mapping[str, str] | None = None,
         axes: str | None = None,
         channels: str | None = None,
         missing_label: int | None = None,
         swmr: bool | None = None,
         count: int | None = None,
     ) -> None:
-        named = None if fields is None else dict(fields)
-        stated = Options(image, label, key, group, named, axes, channels)
-        others = {"missing_label": missing_label, "swmr": swmr, "count": count}
-        given = {name: value for name, value in {**asdict(stated), **others}.items() if value is not None}
+        stated = Stated(image, label, key, fields, axes=axes, channels=channels)
+        others = {"group": group, "missing_label": missing_label, "swmr": swmr, "count": count}
+        given = stated.given | {name: value for name, value in others.items() if value is not None}
         super().__init__(path, files=None, **given)
         self._missing_label = missing_label
         self._hdf5 = Hdf5Files(self._files, self.url, swmr=swmr)
         self._written: Hdf5Layout | None = None
-        self._roles, self._problems = self._find_roles(stated)
+        self._roles, self._problems = self._find_roles(stated, group or "")
         self._count = self._roles.count if count is None else self._check_count(count)
         if self._hdf5.is_swmr:  # the same records in every process, whatever is written meanwhile
             self._options.update(swmr=True, count=self._count)
@@ -147,7 +146,8 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         key = "row numbers" if self._roles.key is None else repr(self._roles.key.name)
         unused = f"; not used: {', '.join(self._roles.unused[:5])}" if self._roles.unused else ""
         swmr = ", open for writing (SWMR)" if self._hdf5.is_swmr else ""
-        return f"hdf5: {counted(self._count, 'record')}{swmr}; {', '.join(said)}; keys are {key}{unused}"
+        doubts = "".join(f"; {doubt}" for doubt in self._roles.doubts)
+        return f"hdf5: {counted(self._count, 'record')}{swmr}; {', '.join(said)}; keys are {key}{unused}{doubts}"
 
     def __len__(self) -> int:
         return self._count
@@ -240,23 +240,23 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
 
         return Hdf5Writer(location, schema, source, overwrite=overwrite, compression=compression)
 
-    def _find_roles(self, stated: Options) -> tuple[Roles, tuple[Skipped, ...]]:
+    def _find_roles(self, stated: Stated, group: str) -> tuple[DatasetRoles, tuple[Skipped, ...]]:
         survey = join_surveys(self._hdf5.survey(LAYOUT), [path.name for path in self._files])
         self._watch(survey.sources)
         if self._hdf5.is_swmr:
             survey = cut_growing(survey)
         try:
-            if survey.layout and stated == Options():
+            if survey.layout and not stated.given and not group:
                 self._written = Hdf5Layout.from_text(survey.layout)
                 self._skipped = self._written.skipped
                 return self._written.assign(survey), survey.problems
-            roles = assign_roles(survey, stated)
+            roles = assign_roles(survey, stated, group)
             _refuse_missing(roles)
         except PenstockError as error:
             error.locate(store=self.url)
             raise
         unused = () if stated.fields is not None else roles.unused
-        within = f"{stated.group.strip('/')}/" if stated.group else ""
+        within = f"{group.strip('/')}/" if group else ""
         missing = {name: found.missing for name, found in survey.datasets.items() if found.missing}
         gone = [Skipped(name, f"it is a view of {what}") for name, what in missing.items()]
         others = [name for name in unused if name.startswith(within) and name not in missing]
@@ -305,7 +305,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
                 raise StoreError(f"{path.name} was replaced while this store was open; open it again", store=self.url)
 
 
-def _refuse_missing(roles: Roles) -> None:
+def _refuse_missing(roles: DatasetRoles) -> None:
     """Refuse a dataset that is used and is a view of files of which one is missing: HDF5 reads its fill value."""
     keys = [] if roles.key is None else [roles.key]
     for dataset in (*(source.dataset for source in roles.fields.values()), *keys):

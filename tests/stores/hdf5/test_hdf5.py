@@ -200,7 +200,7 @@ def test_the_order_of_channels_and_axes_is_not_guessed(path: Path) -> None:
         ps.open(path, image="image", axes="NCHW")
     with pytest.raises(ArgumentError, match="channels='RGB'"):
         ps.open(path, image="other/image")
-    with pytest.raises(ArgumentError, match="channels must be 'RGB' or 'BGR', got 'GBR'"):
+    with pytest.raises(ArgumentError, match="channels must be one of RGB, BGR, got 'GBR'"):
         ps.open(path, image="other/image", channels="GBR")
     with pytest.raises(ArgumentError, match="must be NHWC, NCHW, NCWH, got 'NHW'"):
         ps.open(path, image="image", axes="NHW")
@@ -272,17 +272,20 @@ def test_equally_good_datasets_are_an_error_that_lists_them(path: Path) -> None:
         ps.open(path, image="val/images")
 
 
-def test_two_labels_are_an_error_that_lists_them(path: Path) -> None:
-    """A label is not chosen among several; with '' there is none."""
+def test_of_two_labels_the_better_name_counts(path: Path) -> None:
+    """The name label is the label; another one is stated; with '' there is none."""
     with h5py.File(path, "w") as file:
         file["image"] = random_pixels(COUNT, 4, 4)
         file["label"] = np.arange(COUNT)
         file["target"] = np.arange(COUNT) * 2
 
-    with pytest.raises(ArgumentError, match=r"label='...'.*'label'.*'target'"):
-        ps.open(path)
+    with ps.open(path) as store:
+        assert store[2].fields["label"] == 2
     with ps.open(path, label="target") as store:
         assert store[2].fields["label"] == 4
+        assert store[2].fields["label_"] == 2
+    with ps.open(path, fields=["image", "target"]) as store:
+        assert [*store.schema.fields] == ["image", "label"]
     with ps.open(path, label="") as store:
         assert {name: field.kind for name, field in store.schema.fields.items()} == {
             "image": "pixels:uint8[4,4,1]",
