@@ -13,13 +13,14 @@ Many scripts write folders of images so. Pickles are read by :mod:`.pickles.unpi
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
+from penstock.fields.roles import Candidate, Stated, choose_roles
 from penstock.sample import Blob, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import KeyList
@@ -30,7 +31,7 @@ from penstock.stores.fields.record_names import quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import COUNT, KEYS, decode_key, list_entry_keys, name_numbers
 from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled
-from penstock.stores.pickles.fields import ValueReader, describe_value, infer_field, name_values
+from penstock.stores.pickles.fields import ValueReader, describe_value, infer_field, may_be_pixels, name_values
 from penstock.stores.pickles.templates import PickleReader
 from penstock.stores.pickles.unpickler import is_pickle, restricted_loads
 from penstock.wording import counted
@@ -56,8 +57,11 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         The order of the axes of arrays; by default HWC.
     shape : sequence of int, optional
         Height, width and channels, where the arrays of all records have the same.
+    image, label : str, optional
+        Where values are dicts: the keys of the image and of the label; empty: there is none. By default they are found
+        by what they hold and by their names.
     fields : sequence of str, optional
-        Names of the items of the tuples that are pickled; by default image and label.
+        Names of the items of the tuples that are pickled, by default image and label; or the keys of dicts to read.
     classes : sequence of str, optional
         Names of the labels, by number.
     missing : {"raise", "skip"}, optional
@@ -84,6 +88,8 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         channels: str | None = None,
         axes: str | None = None,
         shape: Sequence[int] | None = None,
+        image: str | None = None,
+        label: str | None = None,
         fields: Sequence[str] | None = None,
         classes: Sequence[str] | None = None,
         missing: str | None = None,
@@ -93,11 +99,12 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         self._is_pair = False
         self._form = ""
         self._names: tuple[str, ...] | None = None
-        self._known: Collection[str] = ()
+        self._renamed: dict[str, str] = {}
         self._converters: tuple[tuple[str, ValueReader], ...] = ()
         super().__init__(
-            path, channels=channels, axes=axes, shape=shape, fields=fields, classes=classes, missing=missing
-        )
+            path, channels=channels, axes=axes, shape=shape, image=image, label=label, fields=fields,
+            classes=classes, missing=missing,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self._values)
@@ -153,7 +160,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         """The values of a record by the names of their fields; those of the usual pair at once."""
         if self._is_pair and type(value) is tuple and len(value) == 2:
             return {"image": value[0], "label": value[1]}
-        return name_values(value, self._names, self._known)
+        return name_values(value, self._names, self._renamed)
 
     def _arrange(self) -> None:
         stated = self._stated
@@ -240,19 +247,24 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         samples = self._read_samples()
         self._form = describe_value(samples[0])
         self._names = self._names or _find_names(samples)
-        self._known = frozenset(name for sample in samples for name in name_values(sample, self._names))
         found: dict[str, list[object]] = {}
         for sample in samples:
-            for name, item in name_values(sample, self._names, self._known).items():
+            for name, item in name_values(sample, self._names, {}).items():
                 found.setdefault(name, []).append(item)
         if lacking := [name for name in self._names or () if name not in found]:
             raise ArgumentError(
                 f"fields must name keys of the dicts, got {lacking[0]!r}, which none has of those that were looked at; "
                 f"the first value is {self._form}"
             )
-        names = self._class_names
+        is_dict = isinstance(samples[0], dict)
+        if not is_dict and {"image", "label"} & self._stated.keys():
+            raise ArgumentError(f"image and label name keys of dicts, and values are {self._form}; give fields=")
         try:
-            inferred = {name: infer_field(name, items, pixels, names) for name, items in found.items()}
+            inferred = {
+                name: infer_field(name, items, pixels, self._class_names, role="" if is_dict else name)
+                for name, items in found.items()
+            }
+            inferred = self._choose_roles(inferred, found, pixels) if is_dict else inferred
         except PenstockError:
             raise
         except ValueError as error:
@@ -262,6 +274,20 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         self._converters = tuple((name, reader) for name, (_, reader) in inferred.items())
         self._is_pair = [*inferred] == ["image", "label"] and self._names in {None, ("image", "label")}
         return Schema({name: field for name, (field, _) in inferred.items()})
+
+    def _choose_roles(
+        self, inferred: Mapping[str, tuple[Field, ValueReader]], found: Mapping[str, list[object]], pixels: PixelLayout
+    ) -> dict[str, tuple[Field, ValueReader]]:
+        """The fields of dicts, by their names."""
+        candidates = [Candidate(name, field, may_be_pixels(name, found[name])) for name, (field, _) in inferred.items()]
+        image, label = self._stated.get("image"), self._stated.get("label")
+        stated = Stated(image, label, key="", fields=self._names, classes=self._class_names or None)
+        chosen = choose_roles(candidates, stated, "keys").fields
+        self._renamed = {each.path: name for name, each in chosen.items()}
+        fields = {name: (each.field, inferred[each.path][1]) for name, each in chosen.items()}
+        if "image" in chosen and chosen["image"].holds_images and image != "":
+            fields["image"] = infer_field("image", found[chosen["image"].path], pixels, role="image")
+        return fields
 
     def _refuse_swapped(self, found: Mapping[str, Sequence[object]], image: Field) -> None:
         """Refuse names of which that of the image is given to another item of each value."""
@@ -287,7 +313,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         for index in list_sampled(count):
             try:
                 value = self._load(self._values.read(opened, index))
-                name_values(value, self._names)
+                name_values(value, self._names, {})
                 samples.append(value)
             except PenstockError as error:
                 errors.append(error.locate(key=self._keys[index], index=index))

@@ -12,19 +12,21 @@ stated.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.fields.names import IMAGE_NAMES, LABEL_NAMES, WEAK_IMAGE_NAMES
+from penstock.fields.kinds import find_array_kind
+from penstock.fields.names import IMAGE_NAMES, WEAK_IMAGE_NAMES, rank_name
 from penstock.sample import Array, Field
 from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
+from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.fields.record_names import quote_names
 
-__all__ = ["ValueReader", "describe_value", "infer_field", "name_values"]
+__all__ = ["ValueReader", "describe_value", "infer_field", "may_be_pixels", "name_values"]
 
 ValueReader = Callable[[object], object]
 """Converts a stored value to that of its field; ValueError or TypeError if it is of another kind."""
@@ -33,13 +35,12 @@ _DEFAULT_NAMES: Final = ("image", "label")
 _MAX_ITEMS: Final = 64
 
 
-def name_values(value: object, names: Sequence[str] | None, known: Collection[str] = ()) -> dict[str, object]:
+def name_values(value: object, names: Sequence[str] | None, renamed: Mapping[str, str]) -> dict[str, object]:
     """The values of one record by the names of their fields.
 
     ``value``: what is pickled. ``names``: names of the items of a tuple or list; by default image and label. For a
-    dict, which of its keys are fields. ``known``: fields of other records, which are no other names of image and label:
-    where records have ``label`` and ``target``, one without ``label`` has none. Raises ArgumentError if a tuple has
-    more items than there are names. Raises ValueError if the value has another form.
+    dict, which of its keys are fields. ``renamed``: the fields of keys of dicts that have other names. Raises
+    ArgumentError if a tuple has more items than there are names. Raises ValueError if the value has another form.
     """
     if isinstance(value, tuple | list):
         given = _DEFAULT_NAMES if names is None else names
@@ -51,54 +52,55 @@ def name_values(value: object, names: Sequence[str] | None, known: Collection[st
             )
         return dict(zip(given, value, strict=False))
     if isinstance(value, dict):
-        return _name_items(value, names, known)
+        return _name_items(value, names, renamed)
     if isinstance(value, np.ndarray | bytes | memoryview):
         return {"image" if names is None else names[0]: value}
     raise ValueError(f"its value must be a tuple, dict, array or bytes, got {describe_value(value)}")
 
 
 def _name_items(
-    value: Mapping[object, object], names: Sequence[str] | None, known: Collection[str]
+    value: Mapping[object, object], names: Sequence[str] | None, renamed: Mapping[str, str]
 ) -> dict[str, object]:
     texts = {key.decode("utf-8", "backslashreplace") if type(key) is bytes else str(key): key for key in value}
     if len(texts) < len(value):
         raise ValueError(
             f"its value is a dict in which two keys have the same text, got {quote_names([*map(repr, value)])}"
         )
-    if names is not None:
-        return {name: value[texts[name]] for name in names if name in texts}
-    if len(texts) > _MAX_ITEMS:
+    if names is None and len(texts) > _MAX_ITEMS:
         raise ValueError(f"its value is a dict of {len(texts)} items, more than {_MAX_ITEMS}")
-    renamed = {}
-    for name, synonyms in (("image", IMAGE_NAMES + WEAK_IMAGE_NAMES), ("label", LABEL_NAMES)):
-        found = next((text for text in synonyms if text in texts and (text == name or text not in known)), None)
-        if found is not None:
-            renamed[found] = name
-    return {renamed.get(text, text): value[key] for text, key in texts.items()}
+    wanted = texts if names is None else [name for name in names if name in texts]
+    return {renamed.get(name, name): value[texts[name]] for name in wanted}
 
 
 def infer_field(
-    name: str, values: Sequence[object], layout: PixelLayout, classes: tuple[str, ...]
+    name: str, values: Sequence[object], layout: PixelLayout, classes: tuple[str, ...] = (), *, role: str = ""
 ) -> tuple[Field, ValueReader]:
-    """The field of some values, and the function that reads each.
+    """The field of some values, and the function that reads each. ``role``: ``image``, ``label``, or none.
 
     Raises ArgumentError if the values are pixels, and the order of their channels is not stated. Raises ValueError if
     the values differ in kind, or have none.
     """
     known = [value for value in values if value is not None]
-    kinds = {_kind_of(name, value) for value in known} or {"label"}
-    if kinds == {"label", "float"}:
+    kinds = set(map(_kind_of, known)) or {"int"}
+    if kinds == {"int", "float"}:
         kinds = {"float"}
     if len(kinds) != 1:
         raise ValueError(f"field {name!r} must have values of one kind, got {', '.join(sorted(kinds))}")
     kind = kinds.pop()
-    if kind == "pixels":
+    if kind == "array" and role == "image" and all(map(_may_be_pixels, known)):
         return _read_pixels(layout.make_kind(cast("list[Array]", known)), layout)
     if kind == "array":
         return _read_arrays([np.asarray(value) for value in known])
-    if kind == "label" and name != "label":
-        kind = "int"
-    return Field(kind, classes if kind == "label" else ()), _READERS[kind]
+    reader = _READERS[kind]
+    if kind == "bytes" and (role == "image" or are_images(cast("list[bytes]", known))):
+        kind = "image"
+    return (Field("label", classes) if kind == "int" and role == "label" else Field(kind)), reader
+
+
+def may_be_pixels(name: str, values: Sequence[object]) -> bool:
+    """Whether values are arrays that may be the image, by their name and shapes."""
+    is_usual = rank_name(name, IMAGE_NAMES + WEAK_IMAGE_NAMES) is not None
+    return is_usual and all(_may_be_pixels(value) for value in values if value is not None)
 
 
 def describe_value(value: object) -> str:
@@ -116,17 +118,15 @@ def _describe_item(value: object) -> str:
     return "bytes" if isinstance(value, memoryview) else type(value).__name__
 
 
-def _kind_of(name: str, value: object) -> str:
+def _kind_of(value: object) -> str:
     if isinstance(value, np.ndarray):
-        is_pixels = name == "image" and value.ndim in {2, 3} and value.dtype.newbyteorder("=").name in PIXEL_DTYPES
-        if not value.ndim:
-            return _kind_of(name, value.item())
-        return "pixels" if is_pixels else "array"
-    kind = _KINDS.get(type(value))
-    if kind is not None:
-        return "image" if kind == "bytes" and name == "image" else kind
+        return "array" if value.ndim else _kind_of(value.item())
     is_numeric = isinstance(value, list | tuple) and all(type(item) in {int, float, bool} for item in value)
-    return "array" if is_numeric else "json"
+    return _KINDS.get(type(value)) or ("array" if is_numeric else "json")
+
+
+def _may_be_pixels(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim in {2, 3} and value.dtype.newbyteorder("=").name in PIXEL_DTYPES
 
 
 def _read_pixels(kind: str, layout: PixelLayout) -> tuple[Field, ValueReader]:
@@ -143,13 +143,11 @@ def _read_pixels(kind: str, layout: PixelLayout) -> tuple[Field, ValueReader]:
 
 
 def _read_arrays(samples: Sequence[Array]) -> tuple[Field, ValueReader]:
-    dtypes = {sample.dtype.newbyteorder("=") for sample in samples}
-    dtype = np.result_type(*dtypes)
-    if len({sample.ndim for sample in samples}) != 1 or dtype.kind not in "biuf":
-        raise ValueError(f"arrays must have one number of axes and be numeric, got {', '.join(map(str, dtypes))}")
-    shapes = {sample.shape for sample in samples}
-    lengths = [str(axis.pop()) if len(axis) == 1 else "*" for axis in map(set, zip(*shapes, strict=True))]
-    field = Field(f"{dtype.name}[{','.join(lengths)}]")
+    kind = find_array_kind(samples)
+    if kind is None:
+        dtypes = ", ".join(sorted({str(sample.dtype) for sample in samples}))
+        raise ValueError(f"arrays must have one number of axes and be numeric, got {dtypes}")
+    field = Field(kind)
     array = field.array
     assert array is not None, "its kind is one of an array"
 
@@ -186,14 +184,12 @@ def _read_json(value: object) -> object:
 
 _BYTES_TYPES: Final = frozenset({bytes, memoryview})
 _READERS: Final[Mapping[str, ValueReader]] = {
-    "image": _read_bytes,
     "bytes": _read_bytes,
-    "label": to_whole,
     "int": to_whole,
     "float": to_float,
     "text": _read_text,
     "json": _read_json,
 }
 _KINDS: Final[Mapping[type, str]] = {
-    bytes: "bytes", memoryview: "bytes", bool: "label", int: "label", float: "float", str: "text",
+    bytes: "bytes", memoryview: "bytes", bool: "int", int: "int", float: "float", str: "text",
 }  # fmt: skip
