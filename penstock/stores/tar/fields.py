@@ -2,8 +2,9 @@
 
 ::
 
-    jpg, png, webp ...      "image"      of a record that has one of them; others of the same record keep their suffix
-    cls                     "label"      a class number; a float or a text where the files hold those
+    jpg, png, webp ...      "image"      of a record that has one of them; others of the same record keep their suffix,
+                                         as does a mask (seg.png); of left.jpg and image.jpg the name that fits best
+    cls                     "label"      a class number; a float or a text where the files hold those; also label.txt
     index, id, count        int          by the last part of the suffix, as the decoders of webdataset choose
     txt, json               text, json
     npy                     a small array, where all of them have one dtype; pickles in them are never read
@@ -22,6 +23,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import ArgumentError
+from penstock.fields.names import IMAGE_NAMES, WORD, is_mask_name, rank_name
+from penstock.fields.roles import Candidate, Stated, find_image, find_label
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, ArrayKind, Field, Schema, Value, refuse_field_name
 from penstock.stores.fields.exact_casts import UnfitValueError, to_float, to_whole
@@ -178,27 +181,52 @@ def plan_fields(
     images = _find_images([suffix for suffix in suffixes if suffix not in others], groups)
     if declared:
         return FieldPlan(declared, images)
+    found = {each: Candidate(_find_stem(each), Field(kinds.get(each) or _find_kind(each))) for each in suffixes}
+    label = find_label([each for suffix, each in found.items() if suffix not in images], None, Stated())
+    roles = {"image" if images else "", "" if label is None else "label"}
     fields: dict[str, StoredField] = {}
-    for suffix in suffixes:
+    for suffix, each in found.items():
         if suffix in images:
-            if "image" not in fields:
-                fields["image"] = StoredField("image", Field("image"), "")
+            fields.setdefault("image", StoredField("image", Field("image"), ""))
             continue
-        kind = kinds.get(suffix) or _KINDS.get(suffix.rpartition(".")[2], "bytes")
-        name = "label" if suffix == "cls" and "label" not in suffixes else suffix
-        while name in fields or (name == "image" and images):
+        name = "label" if each is label else suffix
+        while name in fields or (name in roles and each is not label):
             name += "_"
+        kind = "label" if each is label and each.field.kind == "int" else each.field.kind
         fields[name] = StoredField(name, Field(kind), suffix)
     return FieldPlan(tuple(fields.values()), images)
 
 
+def _find_stem(suffix: str) -> str:
+    """What a suffix says of its files beside their type: ``mask`` of ``mask.png``; ``cls`` of itself."""
+    return suffix.rpartition(".")[0] or suffix
+
+
+def _find_kind(suffix: str) -> str:
+    """The usual kind of the files of a suffix."""
+    last = suffix.rpartition(".")[2]
+    if f".{last}" in IMAGE_SUFFIXES:
+        return "mask" if is_mask_name(_find_stem(suffix)) else "image"
+    return _KINDS.get(last, "bytes")
+
+
 def _find_images(suffixes: Sequence[str], groups: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """The suffixes that are the field ``image``: no two of them occur in one record."""
+    """The suffixes that are the field ``image``: no two of them occur in one record.
+
+    Where all have a name before their type, the one whose name fits best; of equal ones the first.
+    """
     candidates = [suffix for suffix in suffixes if f".{suffix}" in IMAGE_SUFFIXES]
     if not candidates:
-        return tuple(suffix for suffix in suffixes if f".{suffix.rpartition('.')[2]}" in IMAGE_SUFFIXES)[:1]
+        named = {
+            suffix: Candidate(_find_stem(suffix), Field("image"))
+            for suffix in suffixes
+            if _find_kind(suffix) == "image"
+        }
+        best = find_image([*named.values()], Stated(fields=()))
+        return tuple(suffix for suffix, each in named.items() if best in {None, each})[:1]
     if len(candidates) == 1:
         return tuple(candidates)
+    candidates.sort(key=lambda suffix: rank_name(suffix, IMAGE_NAMES) or (WORD, 0))
     together: dict[str, set[str]] = {suffix: set() for suffix in candidates}
     for group in groups:
         both = together.keys() & set(group)

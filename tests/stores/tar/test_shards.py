@@ -97,7 +97,7 @@ def test_suffixes_name_the_fields(tmp_path: Path) -> None:
 
     assert record.key == "d.x/a"
     assert record.fields == {"image": b"1", "seg.png": b"2", "txt": "é", "label": 7, "json": {}}
-    assert [field.kind for field in stream.schema.fields.values()] == ["image", "bytes", "text", "label", "json"]
+    assert [field.kind for field in stream.schema.fields.values()] == ["image", "mask", "text", "label", "json"]
 
 
 def test_a_second_image_keeps_its_suffix(tmp_path: Path) -> None:
