@@ -6,6 +6,7 @@ texts, is decided by :mod:`penstock.fields.roles`.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -15,11 +16,11 @@ __all__ = [
     "IMAGE_NAMES",
     "KEY_NAMES",
     "LABEL_NAMES",
-    "MASK_NAMES",
     "PLURAL",
     "WEAK_IMAGE_NAMES",
     "WORD",
     "find_words",
+    "guess_kind",
     "is_mask_name",
     "rank_name",
 ]
@@ -39,9 +40,14 @@ KEY_NAMES: Final = (
 """The name of a record."""
 BOX_NAMES: Final = ("bbox", "bboxes", "boxes", "box")
 """Arrays of boxes."""
-MASK_NAMES: Final = ("mask", "segmentation")
-"""Images that are no pictures: a class in each pixel."""
-_MASK_WORDS: Final = frozenset({"mask", "masks", "segmentation", "segmentations", "seg", "segmap", "semseg", "depth"})
+_WORDS: Final = {
+    "boxes": " ".join(BOX_NAMES),
+    "keypoints": "keypoint keypoints kpt kpts landmark landmarks joint joints point points polygon polygons",
+    "mask": "mask masks segmentation segmentations seg segmap semseg depth",
+}
+_KIND_OF: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
+_FORMATS: Final = frozenset({"xyxy", "xywh", "cxcywh", "2d"})
+"""Words that may follow the word for the kind: boxes_xyxy."""
 _WRAPPERS: Final = frozenset({"data", "bytes", "content", "encoded"})
 """Last parts of paths that say nothing where the part before them does: ``img.data``, ``image/encoded``."""
 _WORD: Final = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -81,7 +87,15 @@ def find_words(name: str) -> set[str]:
 
 def is_mask_name(path: str) -> bool:
     """Whether a path says that an image is a mask: a class, or a depth, in each pixel."""
-    return any(find_words(part) & _MASK_WORDS for part in _find_names(path))
+    return any(_KIND_OF.get(word) == "mask" for part in _find_names(path) for word in find_words(part))
+
+
+@functools.lru_cache(maxsize=1024)
+def guess_kind(name: object) -> str | None:
+    """The kind that the last word of a name suggests (``"gt_bboxes"``: boxes), or None."""
+    words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", name) if isinstance(name, str) else ()
+    kept = [word.lower() for word in words if word.lower() not in _FORMATS]
+    return _KIND_OF.get(kept[-1]) if kept else None
 
 
 def _find_names(path: str) -> list[str]:

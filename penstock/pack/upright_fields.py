@@ -14,11 +14,11 @@ import numpy as np
 
 from penstock.annotations import rle
 from penstock.errors import ArgumentError, PackError, PenstockError
+from penstock.fields.names import guess_kind
 from penstock.orientation import orient_boxes, orient_file, orient_points
 from penstock.sample import Blob, Field, Schema, Value
 from penstock.transforms.decoding import fallback
 from penstock.transforms.decoding.decode import MAX_PIXELS, read_orientations
-from penstock.transforms.targets.field_kinds import guess_kind
 
 __all__ = [
     "TURNED_ROLES",

@@ -19,9 +19,9 @@ from typing import Final, TypeGuard
 import numpy as np
 
 from penstock.errors import ArgumentError
+from penstock.fields.names import guess_kind
 from penstock.sample import Array, Sample, Schema, Tree, tree_map
 from penstock.sheets.shown_pixels import as_array
-from penstock.transforms.targets.field_kinds import guess_kind
 
 __all__ = ["Annotated", "Role", "find_annotations", "make_roles"]
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.datasets.store.record_arrays import get_array, get_array_spec, get_missing, warn_of_missing_label
 from penstock.errors import ArgumentError
+from penstock.fields.names import guess_kind
 from penstock.pixel_rows import to_rgb
 from penstock.sample import KINDS, Array, Field, Index, Record, Tree
 from penstock.stores.base import Store
@@ -135,8 +136,6 @@ class FieldSelection:
 
     def unknown_targets(self, given: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
         """Fields whose names look like targets, but which have another kind: name, field, suggested kind."""
-        from penstock.transforms.targets.field_kinds import guess_kind  # imported with a pipeline
-
         found = []
         for name, field in self.names.items():
             stored = self.stored[name]

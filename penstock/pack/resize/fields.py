@@ -22,6 +22,7 @@ import numpy as np
 
 from penstock.annotations import rle
 from penstock.errors import ArgumentError, PackError
+from penstock.fields.names import guess_kind
 from penstock.orientation import FIRST_TRANSPOSED, get_upright_size
 from penstock.pack.pipeline.image_check import MAX_PIXELS, check_image
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizedImage, ResizeReport, Resizing
@@ -29,7 +30,6 @@ from penstock.pack.upright_fields import TURNED_ROLES, refuse_unknown_picture, t
 from penstock.sample import Array, Blob, Field, Schema, Value
 from penstock.transforms.decoding import fallback
 from penstock.transforms.decoding.encode import encode
-from penstock.transforms.targets.field_kinds import guess_kind
 from penstock.transforms.targets.object_masks import ObjectMasks
 
 __all__ = ["FieldResizing"]

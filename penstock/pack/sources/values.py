@@ -22,11 +22,11 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import DecodeError, PackError
+from penstock.fields.names import IMAGE_NAMES, LABEL_NAMES, is_mask_name
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Array, Field, Value
 from penstock.stores.fields.exact_casts import is_rounded
 from penstock.stores.fields.small_fields import dump_json
-from penstock.fields.names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.transforms.decoding import fallback
 from penstock.transforms.inputs import is_pil
 
@@ -36,7 +36,6 @@ __all__ = [
     "describe",
     "guess",
     "is_image",
-    "is_mask_name",
     "names_image",
     "plain",
     "suggest_kind",
@@ -283,8 +282,3 @@ def describe(value: object) -> str:
 
 def _encoded_kind(name: str) -> str:
     return "mask" if is_mask_name(name) else "image"
-
-
-def is_mask_name(name: str) -> bool:
-    """Whether a name says that a value is a mask."""
-    return any(word in name.lower() for word in MASK_NAMES)

@@ -7,15 +7,14 @@ looks like a target (``bbox``), but has no kind, would not move with the image: 
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from penstock.errors import ArgumentError
+from penstock.fields.names import guess_kind
 from penstock.sample import Field, Index, Sample, Tree, tree_leaves
 
-__all__ = ["Held", "check_kinds", "collect_values", "guess_kind", "infer_kinds", "map_values", "unknown_kind_error"]
+__all__ = ["Held", "check_kinds", "collect_values", "infer_kinds", "map_values", "unknown_kind_error"]
 
 Path = tuple[Index, ...]
 """The keys and positions by which a value inside a sample is reached."""
@@ -25,15 +24,6 @@ Held = tuple[str, Sample]
 
 _MOVED: Final = ("image", "boxes", "keypoints", "mask", "instances")
 """Kinds that ops act on; values of other kinds are unchanged."""
-
-_WORDS: Final = {
-    "boxes": "box boxes bbox bboxes",
-    "keypoints": "keypoint keypoints kpt kpts landmark landmarks joint joints point points polygon polygons",
-    "mask": "mask masks segmentation segmentations seg segmap semseg depth",
-}
-_KIND_OF: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
-_FORMATS: Final = frozenset({"xyxy", "xywh", "cxcywh", "2d"})
-"""Words that may follow the word for the kind: boxes_xyxy."""
 
 _SHAPES: Final = "boxes: (n, 4), x0, y0, x1, y1 in pixels; keypoints: (n, 2) or (n, 3); mask: one HW array"
 _NOUNS: Final = {"boxes": "boxes", "keypoints": "points in the picture", "mask": "a mask"}
@@ -74,17 +64,6 @@ def infer_kinds(sample: Sample, mover: object = None) -> Tree:
                     raise unknown_kind_error((place, *path[1:]) if name is None else path, mover, tree, of_tuple)
         return of_tuple
     return "image"
-
-
-def guess_kind(name: object) -> str | None:
-    """The kind that the name of a field suggests (``"gt_bboxes"``: boxes), or None."""
-    return _kind_of_name(name) if isinstance(name, str) else None
-
-
-@functools.lru_cache(maxsize=1024)
-def _kind_of_name(name: str) -> str | None:
-    words = [word for word in re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", name) if word.lower() not in _FORMATS]
-    return _KIND_OF.get(words[-1].lower()) if words else None
 
 
 def unknown_kind_error(path: Path, mover: object, moved: Tree, left: Tree) -> ArgumentError:

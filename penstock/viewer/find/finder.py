@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.fields.names import guess_kind
 from penstock.ragged import Ragged
 from penstock.sample import Array, Field
 from penstock.stores.fields.columns import join_values, make_column, refuse_fixed
-from penstock.transforms.targets.field_kinds import guess_kind
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find.columns import FilterColumn, FilterNumbers, FilterTexts, Mask, find_near, match_text
 from penstock.viewer.find.language import Combination, Condition, FieldTest, QueryError, QueryToken, parse_query
