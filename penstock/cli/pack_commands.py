@@ -309,6 +309,9 @@ def _print_packed(report: PackReport, index: PackIndex) -> None:
         print_line(f"{report.store}: {records}, in {report.elapsed_s:.1f} s")
     if report.schema is not None and not report.reused:
         print_line(f"fields: {', '.join(_format_field(*item) for item in report.schema.fields.items())}")
+        images = [repr(name) for name, field in report.schema.fields.items() if field.is_image]
+        if images and "'image'" not in images:
+            print_line(f"no field is called image: images are in {', '.join(images)}")
         print_one_class(report.schema)
     is_new = report.indexed is not None and report.indexed.indexed > report.indexed.resumed
     if report.indexed is not None and (is_new or index is not PackIndex.AUTO or not report.reused):
