@@ -12,6 +12,7 @@ Nothing is read here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
@@ -162,7 +163,7 @@ def select_paths(paths: Collection[str], stated: Stated, noun: str = "columns") 
     return [path for path in paths if path in names]
 
 
-def choose_roles(candidates: Sequence[Candidate], stated: Stated, noun: str = "columns") -> Roles:
+def choose_roles(candidates: Sequence[Candidate], stated: Stated) -> Roles:
     """Find the image, the label and the key, and name the fields.
 
     Parameters
@@ -171,8 +172,6 @@ def choose_roles(candidates: Sequence[Candidate], stated: Stated, noun: str = "c
         What is read, in the order of the container (:func:`select_paths`).
     stated : Stated
         What a person says.
-    noun : str
-        What candidates are called in errors.
 
     Raises
     ------
@@ -180,9 +179,9 @@ def choose_roles(candidates: Sequence[Candidate], stated: Stated, noun: str = "c
         If a stated candidate cannot have its role, or several may be the image.
     """
     doubts: list[str] = []
-    image = find_image(candidates, stated, noun, doubts)
+    image = find_image(candidates, stated, doubts)
     label = find_label([each for each in candidates if each is not image], image, stated, doubts)
-    key = find_key(candidates, stated, noun, image, doubts)
+    key = find_key(candidates, stated, image, doubts)
     given = {role: _take(each, role, role) for role, each in (("image", image), ("label", label)) if each is not None}
     if label is not None and stated.classes and given["label"].field.kind == "label":
         given["label"] = replace(given["label"], field=Field("label", tuple(stated.classes)))
@@ -208,60 +207,21 @@ def choose_roles(candidates: Sequence[Candidate], stated: Stated, noun: str = "c
     return Roles(named, key, tuple(doubts))
 
 
-def find_image(
-    candidates: Sequence[Candidate], stated: Stated, noun: str = "columns", doubts: list[str] | None = None
-) -> Candidate | None:
+def find_image(candidates: Sequence[Candidate], stated: Stated, doubts: list[str] | None = None) -> Candidate | None:
     """The image: the stated one, else the one whose name fits best among those that hold images.
 
     Raises ArgumentError if several fit equally well, and ``fields`` does not say what is read.
     """
     doubts = [] if doubts is None else doubts
-    path = stated.roles["image"]
-    if path is not None:
-        found = _get(candidates, path, "image")
-        if found is not None and not found.may_be_image and found.field.array is None:
-            raise ArgumentError(f"image must be one of the {noun} of images, got {found}, which is {found.field.kind}")
-        return found
-    best = _find_best([each for each in candidates if each.may_be_image], _rank_image)
-    if len(best) > 1:
-        sentence = (
-            f"{_list(map(str, best))} hold images; say image={best[0].path!r} to choose one, or image='' for no image"
-        )
-        if stated.fields is None:
-            raise ArgumentError(sentence)
-        doubts.append(sentence)
-    for each in candidates:
+    images = [each for each in candidates if each.may_be_image or each.field.array is not None]
+    found = _choose("image", candidates, stated.roles["image"], images, "images", _rank_image, doubts)
+    if found is None and doubts and stated.fields is None:
+        raise ArgumentError(doubts[0])
+    for each in candidates if stated.image is None else ():
         rank = rank_name(each.path, IMAGE_NAMES) if each.field.kind == "bytes" and not each.may_be_image else None
         if rank is not None and rank[0] < WORD:
             doubts.append(f"{each} holds bytes that are no encoded images")
-    return best[0] if len(best) == 1 else None
-
-
-def find_key(
-    candidates: Sequence[Candidate],
-    stated: Stated,
-    noun: str = "columns",
-    image: Candidate | None = None,
-    doubts: list[str] | None = None,
-) -> str | None:
-    """The path of the keys: the stated one, else texts with a usual name, beside, above or in the image.
-
-    Raises ArgumentError if the stated one holds neither texts nor integers.
-    """
-    if stated.key is not None:
-        found = _get(candidates, stated.key, "key")
-        if found is not None and found.field.kind not in _KEYS:
-            raise ArgumentError(
-                f"key must be one of the {noun} of texts or integers, got {found}, which is {found.field.kind}"
-            )
-        return stated.key or None
-    texts = [
-        each for each in candidates if each.is_plain and each.field.kind == "text" and _is_beside(each.path, image)
-    ]
-    best = _find_best(texts, _rank_key)
-    if len(best) > 1 and doubts is not None:
-        doubts.append(f"{_list(map(str, best))} may be the keys; say key={best[0].path!r} to choose one")
-    return best[0].path if len(best) == 1 else None
+    return found
 
 
 def find_label(
@@ -271,21 +231,53 @@ def find_label(
 
     Raises ArgumentError if the stated one holds none of these.
     """
-    path = stated.roles["label"]
-    if path is not None:
-        found = _get(candidates, path, "label")
-        if found is not None and not found.may_be_label:
-            raise ArgumentError(f"label must hold numbers, texts or lists of them, got {found}: {found.field.kind}")
-        return found
-    if all(each.path.isdecimal() for each in candidates):  # items of tuples have no names
+    if stated.label is None and all(each.path.isdecimal() for each in candidates):  # items of tuples have no names
         others = [each for each in candidates if each.field.kind in {"int", "label"}]
         others = others or [each for each in candidates if each.field.kind in {"float", "text"}]
         return others[0] if len(others) == 1 and image is not None else None
-    names = LABEL_NAMES if image is not None and "x" in find_words(image.path) else _LABEL_WORDS
-    has_boxes = any(map(_may_be_boxes, candidates))
-    best = _find_best(candidates, lambda each: _rank_label(each, names, has_boxes=has_boxes))
+    labels = [each for each in candidates if each.may_be_label]
+    words = LABEL_NAMES if image is not None and "x" in find_words(image.path) else _LABEL_WORDS
+    rank = functools.partial(_rank_label, words=words, has_boxes=any(map(_may_be_boxes, candidates)))
+    wanted = "numbers, texts or lists of them"
+    return _choose("label", candidates, stated.roles["label"], labels, wanted, rank, doubts)
+
+
+def find_key(
+    candidates: Sequence[Candidate], stated: Stated, image: Candidate | None = None, doubts: list[str] | None = None
+) -> str | None:
+    """The path of the keys: the stated one, else texts with a usual name, beside, above or in the image.
+
+    Raises ArgumentError if the stated one holds neither texts nor integers.
+    """
+    keys = [each for each in candidates if each.field.kind in _KEYS]
+    rank = functools.partial(_rank_key, place=[] if image is None else _split(image.path))
+    found = _choose("key", candidates, stated.key, keys, "texts or integers", rank, doubts)
+    return None if found is None else found.path
+
+
+def _choose(
+    role: str,
+    candidates: Sequence[Candidate],
+    path: str | None,
+    fitting: Sequence[Candidate],
+    wanted: str,
+    rank: Callable[[Candidate], Rank | None],
+    doubts: list[str] | None,
+) -> Candidate | None:
+    """The candidate at a stated path, which must be one of those that fit; else the best one, if it is alone."""
+    if path is not None:
+        found = _get(candidates, path, role)
+        if found is not None and found not in fitting:
+            raise ArgumentError(f"{role} must hold {wanted}, got {found}, which is {found.field.kind}")
+        return found
+    ranked = [(found_rank, each) for each in fitting if (found_rank := rank(each)) is not None]
+    least = min((found_rank for found_rank, _ in ranked), default=())
+    best = [each for found_rank, each in ranked if found_rank == least]
     if len(best) > 1 and doubts is not None:
-        doubts.append(f"{_list(map(str, best))} may be the label; say label={best[0].path!r} to choose one")
+        doubts.append(
+            f"each of {_list(map(str, best))} may be the {role}; say {role}={best[0].path!r} to choose one, or "
+            f"{role}='' for none"
+        )
     return best[0] if len(best) == 1 else None
 
 
@@ -294,7 +286,7 @@ _LABEL_WORDS: Final = tuple(name for name in LABEL_NAMES if len(name) > 1)
 
 
 def _rank_image(each: Candidate) -> Rank | None:
-    if is_mask_name(each.path):
+    if is_mask_name(each.path) or not each.may_be_image:
         return None
     strong, weak = rank_name(each.path, IMAGE_NAMES), rank_name(each.path, WEAK_IMAGE_NAMES)
     if strong is not None:
@@ -304,7 +296,7 @@ def _rank_image(each: Candidate) -> Rank | None:
     return (3,) if rank_name(each.path, LABEL_NAMES) else (2,)
 
 
-def _rank_label(each: Candidate, words: Sequence[str], *, has_boxes: bool) -> Rank | None:
+def _rank_label(each: Candidate, *, words: Sequence[str], has_boxes: bool) -> Rank | None:
     array, kind = each.field.array, each.field.kind
     is_list = array is not None and len(array.axes) == 1
     if not each.is_plain or not (kind in _NUMBERS or kind == "text" or (is_list and not has_boxes)):
@@ -318,22 +310,17 @@ def _rank_label(each: Candidate, words: Sequence[str], *, has_boxes: bool) -> Ra
     return (WORD + 1,) if kind == "label" else None
 
 
-def _rank_key(each: Candidate) -> Rank | None:
-    rank = rank_name(each.path, KEY_NAMES)
-    return None if rank is None or rank[0] == WORD else (rank[1], each.path.count(".") + each.path.count("/"), rank[0])
+def _rank_key(each: Candidate, *, place: list[str]) -> Rank | None:
+    """``place``: the parts of the path of the image, if there is one. A name in another value is not the record's."""
+    *parents, _ = _split(each.path)
+    rank = rank_name(each.path, KEY_NAMES) if each.is_plain and each.field.kind == "text" else None
+    if rank is None or rank[0] == WORD or (place and place[: len(parents)] != parents):
+        return None
+    return (rank[1], len(parents), rank[0])
 
 
-def _is_beside(path: str, image: Candidate | None) -> bool:
-    """Whether a path names the record and not another part of it: its parent is the image, or holds the image."""
-    parent = path[: max(path.rfind("."), path.rfind("/"), 0)]
-    return image is None or f"{image.path}/".replace(".", "/").startswith(f"{parent}/".replace(".", "/").lstrip("/"))
-
-
-def _find_best(candidates: Sequence[Candidate], rank: Callable[[Candidate], Rank | None]) -> list[Candidate]:
-    """The candidates of the smallest rank."""
-    ranked = [(found, each) for each in candidates if (found := rank(each)) is not None]
-    least = min((found for found, _ in ranked), default=())
-    return [each for found, each in ranked if found == least]
+def _split(path: str) -> list[str]:
+    return path.replace("/", ".").split(".")
 
 
 def _take(each: Candidate, name: str, role: str = "") -> Candidate:

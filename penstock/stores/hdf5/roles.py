@@ -87,16 +87,16 @@ def assign_roles(survey: Survey, stated: Stated, group: str = "") -> DatasetRole
     """
     finder = _Finder(survey, group.strip("/"))
     stated = finder.resolve(stated)
-    image = find_image(finder.candidates, stated, "datasets")
+    image = find_image(finder.candidates, stated)
     finder.find_count(image, stated)
     beside = finder.find_beside(image, stated)
-    key = find_key(beside, stated, "datasets", image)
+    key = find_key(beside, stated, image)
     if stated.fields is None:
         read = [each for each in beside if each.path != key]
     else:
         paths = select_paths(finder.datasets, replace(stated, key=""), "datasets")
         read = [each for each in finder.candidates if each.path in paths]
-    roles = choose_roles(read, replace(stated, image=image.path if image else "", key=""), "datasets")
+    roles = choose_roles(read, replace(stated, image=image.path if image else "", key=""))
     if stated.fields is None and stated.label != "":
         finder.refuse_other_files()
     if not roles.fields:

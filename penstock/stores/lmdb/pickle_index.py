@@ -282,7 +282,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         candidates = [Candidate(name, field, may_be_pixels(name, found[name])) for name, (field, _) in inferred.items()]
         image, label = self._stated.get("image"), self._stated.get("label")
         stated = Stated(image, label, key="", fields=self._names, classes=self._class_names or None)
-        chosen = choose_roles(candidates, stated, "keys").fields
+        chosen = choose_roles(candidates, stated).fields
         self._renamed = {each.path: name for name, each in chosen.items()}
         fields = {name: (each.field, inferred[each.path][1]) for name, each in chosen.items()}
         if "image" in chosen and chosen["image"].holds_images and image != "":

@@ -90,7 +90,7 @@ def find_layout(
     key = stated.key
     if key is None:
         whole = [each for each in candidates if len(values[each.path]) == len(documents)]
-        key = find_key(whole, stated, "paths")
+        key = find_key(whole, stated)
     if stated.fields is None:
         candidates = [each for each in candidates if each.path not in {"_id", key, *ignored}]
         if CONTENT in values and stated.image is None:
@@ -99,7 +99,7 @@ def find_layout(
         raise StoreFormatError("the documents have no fields beside their names")
     lasts = [each.name for each in candidates]
     candidates = [each if lasts.count(each.name) == 1 else replace(each, name=each.path) for each in candidates]
-    roles = choose_roles(candidates, replace(stated, key=""), "paths")
+    roles = choose_roles(candidates, replace(stated, key=""))
     fields = {name: each.field for name, each in roles.fields.items()}
     doubts = [*roles.doubts]
     for name, each in roles.fields.items():

@@ -256,7 +256,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         readers: dict[str, ReadFeature] = {name: make_reader(name, field) for name, field in kinds.items()}
         if layout is not None:
             blobs = [Candidate(name, kind) for name, kind in kinds.items() if kind.is_blob]
-            found = find_image([replace(each, holds_images=True) for each in blobs], stated, "features")
+            found = find_image([replace(each, holds_images=True) for each in blobs], stated)
             if found is None:
                 raise ArgumentError(
                     f"image= must name the feature that shape= describes, one of {', '.join(kinds):.500}"
@@ -271,7 +271,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
             )
         candidates = [Candidate(name, kind, name=_RENAMED.get(name, "")) for name, kind in kinds.items()]
         if boxes:
-            image = find_image(candidates, stated, "features")
+            image = find_image(candidates, stated)
             path = None if image is None else image.path
             field, readers[_BOXES] = self._plan_boxes(boxes, path, stated.units, upright)
             candidates.append(Candidate(_BOXES, field, name="boxes"))
@@ -280,7 +280,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         if classes is not None:
             candidates.append(Candidate(_CLASSES, Field("int64[*]"), name="classes"))
             readers[_CLASSES] = make_reader(classes, Field("int64[*]"))
-        roles = choose_roles(candidates, stated if stated.key else replace(stated, key=""), "features")
+        roles = choose_roles(candidates, stated if stated.key else replace(stated, key=""))
         self._roles = replace(roles, key=self._index.key)
         self._schema = self._roles.schema
         self._readers = [(field, readers[each.path]) for field, each in self._roles.fields.items()]

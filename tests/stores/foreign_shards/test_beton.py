@@ -156,7 +156,7 @@ def test_fields_are_chosen(tmp_path: Path) -> None:
     fields = {"a": (IMAGE, b""), "b": (IMAGE, b""), "n": (INT, b"")}
     path = write_beton(tmp_path / "a.beton", fields, [{"a": JPEG, "b": JPEG + b"b", "n": 70 + i} for i in range(2)])
 
-    with pytest.raises(ArgumentError, match="'a', 'b' hold images; say image='a' to choose one"):
+    with pytest.raises(ArgumentError, match="'a', 'b' may be the image; say image='a' to choose one"):
         ps.open(path)
     with ps.open(path, image="") as store:
         assert list(store.schema.fields) == ["a", "b", "n"]

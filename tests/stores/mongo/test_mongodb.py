@@ -206,7 +206,7 @@ def test_several_images_are_not_guessed(documents: Documents) -> None:
     """Where several values may be the image, the user says which."""
     documents.insert([{"left": make_jpeg(1), "right": make_jpeg(2)}])
 
-    with pytest.raises(ArgumentError, match=r"'left', 'right' hold images; say image='left'"):
+    with pytest.raises(ArgumentError, match=r"'left', 'right' may be the image; say image='left'"):
         ps.open(documents.url())
     with ps.open(documents.url(), image="right") as store:
         assert store[0].fields == {"left": make_jpeg(1), "image": make_jpeg(2)}
