@@ -36,6 +36,7 @@ from penstock.stores.common.lmdb.pages import FILE, HASHES, fsync_path
 from penstock.stores.common.mirrors import PageHashes, find_mirror
 from penstock.stores.common.regular_file import open_regular, refuse_links
 from penstock.stores.joined import JoinedStore
+from penstock.stores.kinds import INDEX_BESIDE, MANIFEST
 from penstock.stores.lmdb_pack.sharded import ShardedPack
 from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location, is_remote_url
@@ -44,7 +45,6 @@ from penstock.stores.remote.object_store import ObjectInfo
 from penstock.stores.remote.opening import RemoteObjects
 from penstock.stores.remote.storage_client import StorageOptions
 from penstock.stores.remote.upload import Content, FileTarget, StoreObjects, Upload, add_suffix, find_rank, list_files
-from penstock.stores.writing import MANIFEST
 from penstock.wording import counted, format_bytes
 
 __all__ = ["CopyReport", "Copying", "copy"]
@@ -362,7 +362,7 @@ def find_contents(store: Store) -> dict[str, Content]:
     tables = [f".{field}.index" for field in store.schema.blobs]
     above = "/" if path.is_dir() else ""
     names = {f"{above}{name}" for name in (*_BESIDE, *tables)}
-    names.update(["~.idx"] if store.kind == "recordio" else [])
+    names.update(each for each in stores.STORES.row(store.kind).beside if each != INDEX_BESIDE)  # which is made again
     shards = dict.fromkeys(store.manifest.shards.names) if isinstance(store, ShardedPack) else ()
     names.update(f"/{shard}/{name}" for shard in shards for name in (*_PACK, *tables))
     if remote is None:

@@ -1,15 +1,14 @@
 """Stores: containers of records, chosen by scheme, suffix or content.
 
-A new store is one file or folder here with a subclass of :class:`~penstock.stores.base.Store`, and one registration
-line below, which also enrols it in ``tests/conformance/test_stores.py``. The first store that recognises a path opens
-it: the most specific are registered first. A function beside the kind, from :mod:`penstock.stores.recognition` or a
-light module of its folder, says by a few bytes where it cannot be; then it is not imported. A container without random
-access is a :class:`~penstock.stores.streams.ShardStream`, registered in :data:`STREAMS`. A store over an object of
-another library in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
+A new store is one file or folder here with a subclass of :class:`~penstock.stores.base.Store`, and one row
+of the table in :mod:`penstock.stores.kinds`, which also enrols it in ``tests/conformance/test_stores.py``. The first
+store that recognises a path opens it. A container without random access is a
+:class:`~penstock.stores.streams.ShardStream`, registered in :data:`STREAMS`. A store over an object of another library
+in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
 
 Where to find what:
 
-- which stores there are, what each reads and writes: the registrations below; ``docs/stores.md``
+- which stores there are, what each reads and writes: the table ``kinds.py``; ``docs/stores.md``
 - where a store is, its sidecar files, and how passwords stay out of messages: ``location.py``;
   ``docs/decisions/0018-*``
 - how a container of another program is read: ``container.py``, one folder a family; ``docs/decisions/0021-*``
@@ -29,12 +28,14 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.paths import refuse_remote
 from penstock.registry import Registry
 from penstock.stores.common.mirrors import read_mended
+from penstock.stores.kinds import STORES
 from penstock.stores.location import Location, is_remote_url, read_file_url
 from penstock.stores.patterns import expand_shards
 
@@ -58,45 +59,6 @@ __all__ = [
 StoreLike = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """What names a store: a path, a URL, a pattern or a list of paths."""
 
-STORES = Registry("store")
-MAY_BE = Registry("recogniser")
-"""For a kind, whether it may be at a path, which exists; a kind that is absent here is imported and asked."""
-
-
-def _register(name: str, target: str, may_be: str = "") -> None:
-    STORES.register(name, target)
-    if may_be:
-        MAY_BE.register(name, f"penstock.stores.{may_be}")
-
-
-_register("lmdb-pickle-index", "penstock.stores.lmdb.pickle_index:LmdbPickleIndexStore", "recognition:may_be_layout")
-_register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore", "recognition:may_be_layout")
-_register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore", "recognition:may_be_layout")
-_register("lmdb-words", "penstock.stores.lmdb.word_images:LmdbWordsStore", "recognition:may_be_layout")
-_register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore", "recognition:may_be_layout")
-_register("sharded", "penstock.stores.lmdb_pack.sharded:ShardedPack", "recognition:may_be_sharded")
-_register("lmdb", "penstock.stores.lmdb_pack.store:LmdbStore", "recognition:may_be_pack")
-_register("recordio", "penstock.stores.recordio.store:RecordioStore", "recognition:may_be_recordio")
-_register("hdf5", "penstock.stores.hdf5.store:Hdf5Store", "recognition:may_be_file")
-_register("tar", "penstock.stores.tar.store:TarStore")
-_register("mongodb", "penstock.stores.mongo.store:MongoStore", "recognition:may_be_server")
-_register("gridfs", "penstock.stores.mongo.gridfs:GridFsStore", "recognition:may_be_server")
-_register("tfrecord", "penstock.stores.tfrecord.store:TFRecordStore")
-_register("beton", "penstock.stores.foreign_shards.beton:BetonStore", "recognition:may_be_file")
-_register("mds", "penstock.stores.foreign_shards.mds:MdsStore", "foreign_shards.shard_index:has_shard_index")
-_register(
-    "litdata-arrow",
-    "penstock.stores.foreign_shards.litdata_arrow:LitDataArrowStore",
-    "foreign_shards.shard_index:has_shard_index",
-)
-_register(
-    "litdata", "penstock.stores.foreign_shards.litdata:LitDataStore", "foreign_shards.shard_index:has_shard_index"
-)
-_register("parquet", "penstock.stores.arrow.parquet:ParquetStore")
-_register("arrow", "penstock.stores.arrow.files:ArrowStore", "recognition:may_be_arrow")
-_register("lance", "penstock.stores.arrow.lance:LanceStore", "recognition:may_be_lance")
-_register("files", "penstock.stores.images.store:FilesStore", "recognition:may_be_folder")
-
 ALIASES: Final = {"mongodb+srv": "mongodb", "gridfs+srv": "gridfs"}
 """Schemes of URLs that name a kind in another way: the servers are found by DNS."""
 
@@ -107,11 +69,8 @@ _FILES: Final = {
 }
 """What to do with files that are no stores, by their endings."""
 
-_UNWRITTEN: Final = (
-    *(".beton", ".tfrecord", ".tfrecords", ".lance", ".arrow", ".tar.gz", ".tar.zst", ".tgz", ".gz", ".zst", ".zip"),
-    *(".rec", ".npy", ".npz", ".pkl", ".pt", ".csv", ".tsv", ".json", ".jsonl"),
-)
-"""Endings of formats that no kind writes: a pack under such a name would be taken for another format."""
+_UNWRITTEN: Final = (".gz", ".zst", ".zip", ".npy", ".npz", ".pkl", ".pt", ".csv", ".tsv", ".json", ".jsonl")
+"""Endings of other formats, beside those of kinds: a pack under such a name would be taken for one of them."""
 
 STREAMS = Registry("stream of shards")
 STREAMS.register("tar", "penstock.stores.tar.stream:TarStream")
@@ -345,12 +304,14 @@ def _find_kinds(layout: str) -> list[type[Store]]:
 
 def _choose_written(path: str, of_layout: Sequence[type[Store]] | None) -> tuple[type[Store], Location]:
     default = STORES.get("lmdb") if of_layout is None else of_layout[0]
-    kinds = map(STORES.get, STORES) if of_layout is None else of_layout
     name = path.rstrip("/")
-    kind = next((kind for kind in kinds if name.endswith(kind.suffixes)), default)
-    if of_layout is None and not name.endswith(kind.suffixes) and name.lower().endswith(_UNWRITTEN):
-        ending = next(each for each in _UNWRITTEN if name.lower().endswith(each))
+    if of_layout is not None:
+        return default, default.locate(path)
+    chosen = next((each for each in STORES if name.endswith(STORES.list_written(each))), None)
+    unwritten = (*(each for row in STORES.rows() for each in row.suffixes), *_UNWRITTEN)
+    if chosen is None and (ending := next((each for each in unwritten if fnmatchcase(name.lower(), f"*{each}")), "")):
         raise _make_unwritten_error(f"files of format {ending} are not written", f"the kind: lmdb://{name}", name)
+    kind = default if chosen is None else STORES.get(chosen)
     return kind, kind.locate(path)
 
 
@@ -362,8 +323,7 @@ def _refuse_unwritten(kind: type[Store], path: str) -> None:
 
 
 def _make_unwritten_error(what: str, hint: str, place: str) -> ArgumentError:
-    kinds: list[type[Store]] = [STORES.get(each) for each in STORES]
-    written = ", ".join(suffix for kind in kinds for suffix in kind.suffixes)
+    written = ", ".join(suffix for each in STORES for suffix in STORES.list_written(each))
     return ArgumentError(
         f"{what}; the endings of what is written are {written}, or give {hint}; got destination {place!r}"
     )
@@ -371,9 +331,9 @@ def _make_unwritten_error(what: str, hint: str, place: str) -> ArgumentError:
 
 def _candidates(path: str) -> Iterator[type[Store]]:
     """The kinds that may be at a path, each imported when it is reached."""
-    for name in STORES:
-        if name not in MAY_BE or MAY_BE.get(name)(path):
-            yield STORES.get(name)
+    for row in STORES.rows():
+        if row.may_be_at(path):
+            yield STORES.get(row.name)
 
 
 def _to_text(url: object) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array
+from penstock.stores.kinds import MANIFEST, UNFINISHED
 from penstock.stores.location import Location
 
 __all__ = [
@@ -32,11 +33,6 @@ __all__ = [
     "Writer",
 ]
 
-UNFINISHED: Final = ".unfinished.json"
-"""The journal in a folder that is being written file by file; the folder cannot be opened before it is removed."""
-
-MANIFEST: Final = "manifest.json"
-"""The file of a sharded pack that names its shards; written last."""
 SIDECAR: Final = "fields"
 SIDECAR_PACK: Final = f"{SIDECAR}.lmdb"
 """The file, and the pack, that belong to a container which has no place for all fields; see :mod:`.stores.joined`."""

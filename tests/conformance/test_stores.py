@@ -29,7 +29,7 @@ from penstock.errors import (
     StoreError,
     StoreNotFoundError,
 )
-from penstock.stores import MAY_BE, STORES, expand_paths
+from penstock.stores import STORES, expand_paths
 from penstock.stores import open as open_store
 from penstock.stores.base import Store
 from penstock.stores.location import Location
@@ -130,10 +130,9 @@ def test_no_kind_is_excluded_that_recognises_a_store(made: Made) -> None:
     given = made.url if isinstance(made.url, list) else [made.url]
     path = expand_paths([Location.split_scheme(each)[1] for each in given])[0]
 
-    recognised = {name for name in MAY_BE if STORES.get(name).recognises(path)}
+    recognised = {name for name in STORES if STORES.get(name).recognises(path)}
 
-    assert set(MAY_BE) <= set(STORES)
-    assert recognised <= {name for name in MAY_BE if MAY_BE.get(name)(path)}
+    assert recognised <= {row.name for row in STORES.rows() if row.may_be_at(path)}
 
 
 def test_length_is_the_number_of_records(store: Store) -> None:

@@ -39,7 +39,7 @@ FORMATS: dict[str, dict[object, str]] = {
     "stores/lmdb_pack/meta.py FORMAT": {"penstock-lmdb": "pack-1"},
     "stores/lmdb_pack/meta.py VERSIONS": {1: "pack-1", 2: "pack-2", 3: "pack-3"},
     "stores/lmdb_pack/page_hashes.py _MAGIC": {b"PSSEAL\x01\n": "pack-1"},
-    "stores/recognition.py MANIFEST_MAGIC": {b'{"format": "penstock sharded pack"': "sharded-pack-1"},
+    "stores/kinds.py MANIFEST_MAGIC": {b'{"format": "penstock sharded pack"': "sharded-pack-1"},
     "stores/tar/fields.py _VERSION": {1: "tables-1"},
     "torch/loader/state.py VERSION": {1: "state-1"},
 }
@@ -56,7 +56,8 @@ ELSEWHERE = {
     "stores/arrow/parquet_writer.py _MAGIC": "another program's format",
     "stores/common/lmdb/pages.py _DATA_VERSION": "another program's format",
     "stores/common/lmdb/pages.py _MAGIC": "another program's format",
-    "stores/recognition.py _RECORDIO_MAGIC": "another program's format",
+    "stores/kinds.py _LMDB_MAGIC": "another program's format",
+    "stores/kinds.py _RECORDIO_MAGIC": "another program's format",
     "stores/recordio/format.py _MAGIC": "another program's format",
     "stores/foreign_shards/beton.py VERSION": "another program's format",
     "stores/foreign_shards/litdata.py _MAGIC": "another program's format",

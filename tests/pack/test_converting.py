@@ -78,7 +78,7 @@ def write_pack(path: Path, keys: list[str] | None = None, schema: Schema = SCHEM
 
 def destination(kind: str, folder: Path) -> str:
     """Where a store of a kind is written."""
-    suffixes = STORES.get(kind).suffixes
+    suffixes = STORES.list_written(kind)
     return f"{kind}://{folder / 'written'}{suffixes[0] if suffixes else ''}"
 
 

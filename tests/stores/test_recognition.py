@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock.stores import MAY_BE
+from penstock.stores import STORES
 from penstock.stores.hdf5.store import Hdf5Store
 from penstock.stores.recordio.format import MAGIC_BYTES
 from tests.stores.written import recordio_image, write_recordio
@@ -53,9 +53,9 @@ def test_a_file_of_each_magic_may_be_of_its_kind(tmp_path: Path) -> None:
     for kind, content in contents.items():
         (tmp_path / kind).write_bytes(content)
 
-    assert all(MAY_BE.get(kind)(str(tmp_path / kind)) for kind in contents)
-    assert not MAY_BE.get("recordio")(str(tmp_path / "lmdb"))
-    assert not MAY_BE.get("lmdb")(str(tmp_path / "recordio"))
+    assert all(STORES.row(kind).may_be_at(str(tmp_path / kind)) for kind in contents)
+    assert not STORES.row("recordio").may_be_at(str(tmp_path / "lmdb"))
+    assert not STORES.row("lmdb").may_be_at(str(tmp_path / "recordio"))
 
 
 def test_recognising_a_fifo_does_not_wait(tmp_path: Path) -> None:

@@ -78,7 +78,6 @@ class ParquetStore(ColumnarStore[ParquetReader]):
     """
 
     kind: ClassVar[str] = "parquet"
-    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
     takes_shards: ClassVar[bool] = True
 
     @takes_columns

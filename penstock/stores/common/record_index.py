@@ -26,15 +26,14 @@ import numpy as np
 from penstock.sample import Array
 from penstock.stores.common.mirrors import find_mirror, read_mended
 from penstock.stores.common.regular_file import open_file, replacing_file
+from penstock.stores.kinds import INDEX_FILE
 from penstock.stores.location import Location, cache_folder
 
-__all__ = ["INDEX_FILE", "load_or_scan"]
+__all__ = ["load_or_scan"]
 
 T_index = TypeVar("T_index")
 _logger = logging.getLogger(__name__)
 
-INDEX_FILE: Final = "index.npz"
-"""The name of the file, behind that of the container."""
 _FILES: Final = "files"  # the name under which the digest of the container is stored
 _CONTENT: Final = "content"  # the same of its fingerprint
 

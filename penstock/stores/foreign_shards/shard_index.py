@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.regular_file import open_regular, read_json
+from penstock.stores.kinds import INDEX, SPLITS
 from penstock.stores.location import Location
 
 __all__ = [
@@ -19,24 +20,13 @@ __all__ = [
     "SPLITS",
     "check_extent",
     "find_splits",
-    "has_shard_index",
     "join_inside",
     "read_index_head",
     "read_index_json",
     "refuse_parts",
 ]
 
-INDEX: Final = "index.json"
-"""The name of the file."""
-SPLITS: Final = ("train", "training", "val", "valid", "validation", "test", "testing", "eval")
-"""Usual names of the folders of a data set in parts; each has an index of its own."""
-
 _HEAD_NBYTES: Final = 1 << 16
-
-
-def has_shard_index(path: str) -> bool:
-    """Whether it is a folder of shards with an index, or of splits that have one; no file is read."""
-    return any(os.path.lexists(os.path.join(path, part, INDEX)) for part in ("", *SPLITS))  # noqa: PTH118  # texts
 
 
 def read_index_json(location: Location) -> dict[str, Any]:

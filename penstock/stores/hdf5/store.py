@@ -102,7 +102,6 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
 
     kind: ClassVar[str] = "hdf5"
     damage = LIBRARY_ERRORS
-    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
     takes_shards: ClassVar[bool] = True
 
     def __init__(

@@ -40,13 +40,13 @@ from penstock.stores.container import load_column
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.indices import check_indices
+from penstock.stores.kinds import LOCK, MANIFEST, MANIFEST_MAGIC, UNFINISHED, Sign
 from penstock.stores.lmdb_pack.manifest import PackManifest
 from penstock.stores.lmdb_pack.store import LEAST_PREFETCHED_NBYTES, LOOK_AHEAD, LmdbStore, refuse_other_classes
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
-from penstock.stores.recognition import may_be_sharded
 from penstock.stores.remote.request_queue import Fetcher
-from penstock.stores.writing import MANIFEST, UNFINISHED, CommittedRecords, Writer
+from penstock.stores.writing import CommittedRecords, Writer
 from penstock.wording import counted
 
 __all__ = ["ShardPart", "ShardedPack"]
@@ -273,7 +273,8 @@ class ShardedPack(Store):
     @classmethod
     def recognises(cls, path: str) -> bool:
         """A folder with the manifest of a sharded pack, or with the files of one that was not finished."""
-        return may_be_sharded(path)
+        is_unfinished = Sign(LOCK).is_at(path) and Sign(UNFINISHED).is_at(path)
+        return is_unfinished or Sign(MANIFEST, MANIFEST_MAGIC).is_at(path)
 
     @classmethod
     def check(

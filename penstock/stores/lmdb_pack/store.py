@@ -29,6 +29,7 @@ from penstock.stores.container import ContainerStore, naming_damage
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.indices import check_indices
+from penstock.stores.kinds import STORES
 from penstock.stores.lmdb_pack.block_reader import BlockReader, DamagedRecordError
 from penstock.stores.lmdb_pack.blocks import find_layout
 from penstock.stores.lmdb_pack.format import RecordCodec, decode_column
@@ -37,7 +38,6 @@ from penstock.stores.lmdb_pack.meta import PackMeta
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.problems import Problem
-from penstock.stores.recognition import may_be_pack
 from penstock.stores.writing import CommittedRecords, Writer
 
 __all__ = ["LEAST_PREFETCHED_NBYTES", "LOOK_AHEAD", "LmdbStore", "refuse_other_classes"]
@@ -89,7 +89,6 @@ class LmdbStore(ContainerStore[OpenPack]):
     """
 
     kind: ClassVar[str] = "lmdb"
-    suffixes: ClassVar[tuple[str, ...]] = (".lmdb", ".mdb")
     reads_ranges: ClassVar[bool] = True
 
     def __init__(self, path: PathLike, *, check: bool = True, classes: Sequence[str] | None = None) -> None:
@@ -229,7 +228,7 @@ class LmdbStore(ContainerStore[OpenPack]):
     @classmethod
     def recognises(cls, path: str) -> bool:
         """A folder with an LMDB data file, or with files of an unfinished or damaged pack; or an LMDB file."""
-        return may_be_pack(path)
+        return STORES.row(cls.kind).has_sign(path)
 
     @classmethod
     def check(

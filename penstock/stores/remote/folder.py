@@ -32,6 +32,7 @@ from penstock.errors import StoreError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.stores.common.keys import KeyList
 from penstock.stores.images.trees import ObjectTree
+from penstock.stores.kinds import STORES
 from penstock.stores.remote.cache import CacheFolder, delete_older
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Place
@@ -47,9 +48,6 @@ _PAGE: Final = 4096
 _MAX_NAMES: Final = 2_000_000
 _FOLDERS_AT_ONCE: Final = 256
 _REPORT_SECONDS: Final = 5.0
-_OTHER_KINDS: Final = ("data.mdb", "pages.xxh3", "manifest.json", "index.json", "state.json", "dataset_dict.json")
-_OTHER_FOLDERS: Final = ("_versions",)
-_CONTAINERS: Final = frozenset({".parquet", ".arrow", ".tar", ".tfrecord", ".mds", ".bin", ".rec", ".h5", ".hdf5"})
 
 
 def list_objects(place: Place) -> ObjectTree:
@@ -103,11 +101,14 @@ def _list_folder(place: Place, folder: str) -> Sequence[Mapping[str, ObjectInfo]
 
 def holds_images(tree: ObjectTree) -> bool:
     """Whether a tree is a folder of images, by the names in it: there are images, and no other kind of store."""
-    if any(map(tree.has, (*_OTHER_KINDS, *_OTHER_FOLDERS))):
+    signs = {sign.name for row in STORES.rows() for sign in row.signs or () if sign.name}
+    if any(tree.has(name) for name in signs if not name.startswith(".") and "/" not in name):  # notes, and parts
         return False
     suffixes = Counter(os.path.splitext(name)[1].lower() for name in tree.iter_names(""))  # noqa: PTH122  # a text
     images = sum(suffixes[suffix] for suffix in IMAGE_SUFFIXES)
-    return images > sum(suffixes[suffix] for suffix in _CONTAINERS)
+    return images > sum(
+        count for suffix, count in suffixes.items() if any(row.is_named(suffix, row.shards) for row in STORES.rows())
+    )
 
 
 @dataclass

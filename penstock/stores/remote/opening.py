@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,18 +18,18 @@ from urllib.parse import quote
 from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.lmdb.pages import FILE, HASHES
 from penstock.stores.common.mirrors import read_mended, register_mirror
-from penstock.stores.common.record_index import INDEX_FILE
 from penstock.stores.images.trees import ObjectTree
+from penstock.stores.kinds import MANIFEST, MANIFEST_MAGIC, STORES
 from penstock.stores.lmdb_pack.page_hashes import PageHashFile
 from penstock.stores.location import Location
-from penstock.stores.recognition import MANIFEST_MAGIC
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.folder import IMAGES, RemoteImages, holds_images, list_objects
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError
 from penstock.stores.remote.request_queue import get_fetcher
 from penstock.stores.remote.storage_client import StorageOptions
-from penstock.stores.writing import MANIFEST, SIDECAR, SIDECAR_PACK
+from penstock.stores.remote.upload import add_suffix
+from penstock.stores.writing import SIDECAR, SIDECAR_PACK
 
 __all__ = ["K", "RemoteObjects", "fetch_ends", "find_below", "find_remote"]
 
@@ -41,8 +40,6 @@ _PEEKED_NBYTES: Final = _ENDS_NBYTES + (1 << 16)
 _MAX_OBJECTS: Final = 10_000
 """Each has two maps, of which Linux allows a process 65,530."""
 _FOLDER: Final = "files"
-_INDEXED: Final = re.compile(r"\.(rec|tar)$|\.tfrec[^%]*$", re.IGNORECASE)
-"""Names of containers that have an index beside them."""
 
 
 class _NoKindError(StoreFormatError):
@@ -269,8 +266,8 @@ def _find_beside(place: Place, objects: Collection[str]) -> dict[str, ObjectInfo
     if [*objects] == [FILE]:
         begin, beside = ".", list[str]()
     elif [*objects] == [""]:
-        begin, beside = f"../{name}.", [f"../{name}.{INDEX_FILE}"] if _INDEXED.search(name) else []
-        beside += [f"../{name[:-4]}.idx"] if name.endswith(".rec") else []
+        suffixes = {each: None for row in STORES.rows() if row.is_named(name) for each in row.beside}
+        begin, beside = f"../{name}.", [f"../{add_suffix(name, each)}" for each in suffixes]
     else:
         return {}
     beside += [f"{begin}{SIDECAR}", f"{begin}{SIDECAR_PACK}/{FILE}", f"{begin}{SIDECAR_PACK}/{HASHES}"]

@@ -76,7 +76,6 @@ class TarStore(ContainerStore[MappedFiles]):
     """
 
     kind: ClassVar[str] = "tar"
-    suffixes: ClassVar[tuple[str, ...]] = (".tar",)
     takes_shards: ClassVar[bool] = True
     _keys: Sequence[str]
 

@@ -34,6 +34,7 @@ from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.lmdb.nodes import PageBlock, count_pages
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import has_magic, identify, open_regular
+from penstock.stores.kinds import FILE, HASHES, LOCK
 
 __all__ = [
     "FILE",
@@ -49,11 +50,6 @@ __all__ = [
     "newest_meta",
 ]
 
-FILE: Final = "data.mdb"
-LOCK: Final = "pack.lock"
-"""The lock file in the folder of an unfinished pack; it contains the text of the origin."""
-HASHES: Final = "pages.xxh3"
-"""The hashes of the pages of a finished pack."""
 _MAGIC: Final = 0xBEEFC0DE
 """The number in the first bytes of a meta page, after the header of the page."""
 _MAGIC_OFFSET: Final = 16
