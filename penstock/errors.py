@@ -150,7 +150,7 @@ class RecordKeyError(PenstockError, KeyError):
 
 
 class OptionalPackageError(PenstockError, ImportError):
-    """A package that one of penstock's extras installs is absent; the message names both."""
+    """A package that one of penstock's extras installs is absent, or a plug-in is broken; the message names it."""
 
 
 class StoreError(PenstockError, OSError):

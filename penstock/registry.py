@@ -3,6 +3,7 @@
 A new store, sampler, op, annotation format or worker backend is one new file and one registration line in the
 ``__init__.py`` of its folder. The registration also adds it to the conformance suite of the folder, which iterates over
 :class:`Registry`. Registering imports nothing: an entry is ``"module:Class"`` and is imported when it is first used.
+Other distributions add stores, ops and annotation formats by entry points.
 
 ::
 
@@ -14,15 +15,20 @@ The hook stays on ``sys.meta_path`` until an import of each module succeeds, or 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ArgumentError, OptionalPackageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["Registry", "is_awaited", "require", "when_imported"]
 
@@ -34,10 +40,16 @@ class Registry:
     ----------
     what : str
         The kind of entry, in the singular, for messages ("store", "op").
+    group : str, optional
+        The group of entry points by which other distributions add entries. It is read when a name is not found among
+        those that are registered, or when all are listed; these come last, and never replace a registered one.
+    base : str, optional
+        The class, as ``"module:Class"``, of which an entry of another distribution is a subclass.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, group: str = "", base: str = "") -> None:
         self.what = what
+        self._group, self._base = group, base
         self._entries: dict[str, str] = {}
 
     def register(self, name: str, target: str) -> None:
@@ -58,23 +70,72 @@ class Registry:
         Raises
         ------
         ArgumentError
-            If the name is unknown; the message lists the registered names.
+            If the name is unknown; the message lists the known names.
+        OptionalPackageError
+            If the entry of another distribution cannot be imported, or is no such class; the message names it.
         """
+        if name in self._entries:
+            return _import(self._entries[name])
+        if (point := self.plugins.get(name)) is None:
+            raise ArgumentError(f"unknown {self.what} {name!r}; known: {', '.join(self) or 'none'}")
         try:
-            target = self._entries[name]
-        except KeyError:
-            raise ArgumentError(f"unknown {self.what} {name!r}; known: {', '.join(self) or 'none'}") from None
-        module, _, attribute = target.partition(":")
-        return getattr(importlib.import_module(module), attribute)
+            return _check_subclass(point.load(), _import(self._base))
+        except (Exception, SystemExit) as error:
+            raise OptionalPackageError(
+                f"the {self.what} {name!r} of the distribution {_name_distribution(point)} cannot be used "
+                f"({point.value}): {type(error).__name__}: {error}; install another version of it, or uninstall it"
+            ) from error
+
+    def try_get(self, name: str) -> Any | None:
+        """As :meth:`get`, to try each entry; of another distribution that cannot be imported, a warning and None."""
+        try:
+            return self.get(name)
+        except OptionalPackageError as error:
+            if name in self._entries:
+                raise
+            warnings.warn(error.message, stacklevel=2)
+            return None
+
+    @functools.cached_property
+    def plugins(self) -> Mapping[str, EntryPoint]:
+        """The entry points of other distributions, by name; those of taken names are left out with a warning."""
+        from importlib import metadata  # `import penstock` need not load it
+
+        found: dict[str, EntryPoint] = {}
+        for point in sorted(metadata.entry_points(group=self._group), key=_name_distribution) if self._group else ():
+            if point.name in self._entries or found.setdefault(point.name, point) != point:
+                owner = "penstock" if point.name in self._entries else _name_distribution(found[point.name])
+                message = f"the {self.what} {point.name!r} of the distribution {_name_distribution(point)} is ignored"
+                warnings.warn(f"{message}: {owner} has one of this name", stacklevel=2)
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        yield from list(self._entries)
+        yield from (name for name in self.plugins if name not in self._entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._entries or name in self.plugins
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(1 for _ in self)
+
+
+def _import(target: str) -> Any:
+    """The object at ``"module:Object"``."""
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _check_subclass(found: type, base: type) -> type:
+    """The class that an entry point names; TypeError if it is not a subclass of ``base``."""
+    if not issubclass(found, base):
+        raise TypeError(f"it must be a subclass of {base.__name__}, got {found.__name__}")
+    return found
+
+
+def _name_distribution(point: EntryPoint) -> str:
+    """Name and version of the distribution of an entry point."""
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
 
 
 def require(module: str, *, extra: str | None = None, purpose: str = "") -> Any:

@@ -23,7 +23,7 @@ from penstock.wording import list_public_names
 
 __all__ = ["FORMATS", "WRITERS", "AnnotationProblem", "Annotations", "SourceLike", "read"]
 
-FORMATS = Registry("annotation format")
+FORMATS = Registry("annotation format", "penstock.annotations", "penstock.annotations.base:AnnotationFormat")
 """Formats by name; with ``format="auto"`` the first that recognises the source."""
 FORMATS.register("coco", "penstock.annotations.coco.format:CocoFormat")
 FORMATS.register("voc", "penstock.annotations.voc.format:VocFormat")

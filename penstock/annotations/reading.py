@@ -115,8 +115,8 @@ def _find(opened: AnnotationSource, source: SourceLike) -> type[AnnotationFormat
     from penstock.annotations import FORMATS  # which imports this module
 
     for name in FORMATS:
-        kind: type[AnnotationFormat] = FORMATS.get(name)
-        if kind.recognises(opened):
+        kind: type[AnnotationFormat] | None = FORMATS.try_get(name)
+        if kind is not None and kind.recognises(opened):
             return kind
     raise ArgumentError(
         f"no annotation format recognises {str(source)!r:.500}; give format=, one of {', '.join(FORMATS)}, and "

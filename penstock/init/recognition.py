@@ -128,7 +128,7 @@ def recognise(path: Path, task: str | None = None) -> TrainingData:
 def _find_forms(path: Path) -> Iterator[Form]:
     """Ways to read what is there, the most specific first."""
     source = AnnotationSource.open(path, None)
-    formats = [name for name in FORMATS if FORMATS.get(name).recognises(source)]
+    formats = [each for each in FORMATS if (form := FORMATS.try_get(each)) is not None and form.recognises(source)]
     yield from (Form("annotations", path, name) for name in formats if name != _LAST_FORM)
     names = sorted(path.iterdir())[:_CHILDREN_EXAMINED] if path.is_dir() else [path]
     if formats in ([], [_LAST_FORM]):  # else the tables are annotations

@@ -24,7 +24,9 @@ Where to find what:
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +34,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
-from penstock.paths import refuse_remote
+from penstock.paths import IMAGE_SUFFIXES, refuse_remote
 from penstock.registry import Registry
 from penstock.stores.common.mirrors import read_mended
 from penstock.stores.kinds import STORES
@@ -293,13 +295,13 @@ def _join_sidecar(store: Store) -> Store:
 
 def list_layouts() -> list[str]:
     """Names of the layouts that ``layout=`` may name."""
-    return [*dict.fromkeys(kind.layout for name in STORES if (kind := STORES.get(name)).layout)]
+    return [*dict.fromkeys(kind.layout for kind in map(STORES.try_get, STORES) if kind is not None and kind.layout)]
 
 
 def _find_kinds(layout: str) -> list[type[Store]]:
     if layout not in (known := list_layouts()):
         raise ArgumentError(f"layout must be one of {', '.join(known) or 'none'}, got {layout!r}")
-    return [kind for name in STORES if (kind := STORES.get(name)).layout == layout]
+    return [kind for kind in map(STORES.try_get, STORES) if kind is not None and kind.layout == layout]
 
 
 def _choose_written(path: str, of_layout: Sequence[type[Store]] | None) -> tuple[type[Store], Location]:
@@ -331,9 +333,27 @@ def _make_unwritten_error(what: str, hint: str, place: str) -> ArgumentError:
 
 def _candidates(path: str) -> Iterator[type[Store]]:
     """The kinds that may be at a path, each imported when it is reached."""
-    for row in STORES.rows():
-        if row.may_be_at(path):
-            yield STORES.get(row.name)
+    last: list[str] = []
+    for name in STORES:
+        if name == "files" and os.path.isdir(path) and not _has_image(path):  # noqa: PTH112  # a text
+            last.append(name)  # perhaps it is of a kind that this program or another distribution adds
+        elif STORES.row(name).may_be_at(path) and (kind := STORES.try_get(name)) is not None:
+            yield kind
+    yield from map(STORES.get, last)
+
+
+def _has_image(folder: str) -> bool:
+    """Whether one of the first files below a folder is an image, by its name; folders are not listed to their end."""
+
+    def iter_names(path: str) -> Iterator[str]:
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from iter_names(entry.path)
+                else:
+                    yield entry.name
+
+    return any(name.lower().endswith(tuple(IMAGE_SUFFIXES)) for name in itertools.islice(iter_names(folder), 1000))
 
 
 def _to_text(url: object) -> str:

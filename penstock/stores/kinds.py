@@ -119,23 +119,27 @@ class KindTable(Registry):
     """The kinds by name, in the order in which they are asked: the most specific first, folders of images last."""
 
     def __init__(self, *rows: StoreKind) -> None:
-        super().__init__("store")
+        super().__init__("store", "penstock.stores", "penstock.stores.base:Store")
         self._rows = {row.name: row for row in rows}
         for row in rows:
             self.register(row.name, row.target)
 
     def row(self, name: str) -> StoreKind:
         """What is known of a kind."""
-        return self._rows.get(name) or StoreKind(name, self._entries[name], writes=None)
+        if name in self._rows:
+            return self._rows[name]
+        return StoreKind(name, self._entries.get(name) or self.plugins[name].value, writes=None)
 
     def rows(self) -> Iterator[StoreKind]:
-        """What is known of each kind."""
-        return map(self.row, self)
+        """What is known of each kind that penstock or this program registers."""
+        return map(self.row, self._entries)
 
     def list_written(self, name: str) -> tuple[str, ...]:
         """The endings that choose a kind for a store that is to be written."""
-        writes = self.row(name).writes
-        return tuple(self.get(name).suffixes) if writes is None else writes
+        if (writes := self.row(name).writes) is None:
+            kind = self.try_get(name)
+            writes = () if kind is None else tuple(kind.suffixes)
+        return writes
 
 
 _ENVIRONMENT: Final = (Sign("", _LMDB_MAGIC, 16), Sign(FILE, _LMDB_MAGIC, 16))

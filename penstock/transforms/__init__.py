@@ -12,7 +12,7 @@ Where to find what:
 """
 
 import sys
-from typing import Final, NoReturn
+from typing import Any, Final
 
 from penstock.frameworks import OP_NAMES
 from penstock.registry import Registry
@@ -94,14 +94,16 @@ __all__ = [
     "sizes",
 ]
 
-ops: Final = Registry("op")
+ops: Final = Registry("op", "penstock.ops", "penstock.transforms.base:Op")
 for _name in __all__:
     if isinstance(_op := globals().get(_name), type) and issubclass(_op, Op) and _op not in {Lambda, Op}:
         ops.register(_name, f"{__name__}:{_name}")
 
 
-def __getattr__(name: str) -> NoReturn:
-    """Say which name is meant, for one of torchvision's or albumentations'."""
+def __getattr__(name: str) -> Any:
+    """The op of another distribution; of a name of torchvision's or albumentations', say which one is meant."""
+    if not name.startswith("_") and name in ops:
+        return ops.get(name)
     own = f"; what {name} does in torchvision or albumentations is T.{OP_NAMES.get(name)} here"
     advice = own if name in OP_NAMES else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}", name=name, obj=sys.modules[__name__])
