@@ -7,75 +7,32 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from PIL import Image
 
 import penstock as ps
 from penstock.sample import Field, Schema
 from penstock.stores import STORES
 from penstock.stores.base import Store
 from penstock.stores.lmdb_pack.writer import LmdbWriter
+from penstock.testing import KEYS, StoreMaker, read_photos
 from tests.conformance import lmdb_layouts
 from tests.servers.mongo_server import get_server
 from tests.stores import written
 
-KEYS = ["cats/2.jpg", "cats/10.jpg", "dogs/1.jpg", "dogs/2.jpg", "dogs/3.png"]
-LABELS = [0, 0, 1, 1, 1]
-
-
-def write_images(folder: Path) -> dict[str, bytes]:
-    """Write the five pictures, each another one; gives their bytes by key."""
-    rng = np.random.default_rng(7)
-    contents = {}
-    for number, key in enumerate(KEYS):
-        file = io.BytesIO()
-        pixels = rng.integers(0, 256, (8 + number, 9 + 3 * number, 3), np.uint8)
-        Image.fromarray(pixels).save(file, "PNG" if key.endswith("png") else "JPEG")
-        (folder / key).parent.mkdir(parents=True, exist_ok=True)
-        (folder / key).write_bytes(file.getvalue())
-        contents[key] = file.getvalue()
-    return contents
-
 
 @dataclass(frozen=True)
-class Maker:
-    """How a store of one kind is made of the pictures in ``folder / "photos"``, and what it gives.
+class Maker(StoreMaker):
+    """How a store of a kind of penstock is made, and which package it needs."""
 
-    ``make`` writes the store, in place of one that is there, and returns what ``ps.open`` takes. ``keys`` are the keys
-    that the kind gives, in order; ``None``: the numbers of the records. ``decoded`` converts a picture's bytes to the
-    pixels that a kind gives that stores pixels; ``None``: it gives the bytes.
-    """
-
-    make: Callable[[Path], str | list[str]]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    keys: Sequence[str] | None = tuple(KEYS)
-    classes: tuple[str, ...] = ("cats", "dogs")
-    decoded: Callable[[bytes], np.ndarray[Any, Any]] | None = None
     needs: str = ""
     """The module without which the kind cannot be read or written here; its tests are then skipped."""
     extra: str = ""
     """The extra of the distribution that installs what reading the kind needs; empty: nothing but penstock."""
-    checks: bool = False
-    """Whether the format has checksums: then no changed bit gives another picture or label."""
-    may_crash: str = ""
-    """Why a damaged store may end the process: a fault of the library that reads the kind, not of ours."""
-    survives_fork: bool = True
-    """Whether the library that reads the kind works in a forked child; else such a child is refused."""
-    many: Callable[[Path, int], str | list[str]] | None = None
-    """Writes a store of that many small records, with the labels 0 to 999, and returns what ``ps.open`` takes."""
-    missing: Callable[[Path], str] | None = None
-    """The URL of a store that is not there, for a folder; by default that of a path in it."""
-
-
-def read_photos(folder: Path) -> list[tuple[str, bytes, int]]:
-    """Key, bytes and label of each picture that is in ``folder / "photos"``, in order."""
-    entries = zip(KEYS, LABELS, strict=True)
-    return [(key, path.read_bytes(), label) for key, label in entries if (path := folder / "photos" / key).exists()]
 
 
 def make_files(folder: Path) -> str:

@@ -15,7 +15,7 @@ from penstock.stores.common import file_writer
 from penstock.stores.images.writer import FilesWriter
 from penstock.stores.location import Location
 from penstock.stores.remote.cache import delete_copies
-from tests.conformance.store_makers import write_images
+from penstock.testing import write_photos
 
 SHARD_SIZE = 400
 ROWS = {"shard_records": 2}
@@ -44,7 +44,7 @@ def elsewhere(tmp_path: Path) -> Path:
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
     """A pack of five pictures."""
-    write_images(tmp_path / "photos")
+    write_photos(tmp_path / "photos")
     ps.pack(tmp_path / "photos", tmp_path / "a.lmdb")
     return tmp_path / "a.lmdb"
 
@@ -52,7 +52,7 @@ def pack(tmp_path: Path) -> Path:
 @pytest.fixture
 def others(tmp_path: Path) -> Path:
     """The folder of four of the pictures: what replaces the pack, and what is converted from it."""
-    write_images(tmp_path / "others")
+    write_photos(tmp_path / "others")
     (tmp_path / "others" / "cats" / "10.jpg").unlink()
     return tmp_path / "others"
 
@@ -137,7 +137,7 @@ def test_a_link_in_place_of_a_class_is_refused(
     monkeypatch.setattr(file_writer, "_COMMIT_RECORDS", 1)
     location = Location.from_path("files", tmp_path / "images")
     schema = Schema({"image": Field("image"), "label": Field("label", ("cats", "dogs"))})
-    image = next(iter(write_images(tmp_path / "photos").values()))
+    image = next(iter(write_photos(tmp_path / "photos").values()))
     with contextlib.closing(FilesWriter(location, schema, "photos")) as writer:
         writer.append(writer.prepare("cats/1.jpg", {"image": image, "label": 0}))
     move_away(tmp_path / "images" / "cats", elsewhere)

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from tests.conformance.store_makers import KEYS, MAKERS, write_images
+from penstock.testing import KEYS, write_photos
+from tests.conformance.store_makers import MAKERS
 from tests.viewer.asking import App
 
 
@@ -25,7 +26,7 @@ def test_a_store_of_each_kind_is_shown(name: str, tmp_path: Path) -> None:
     maker = MAKERS[name]
     if maker.needs:
         pytest.importorskip(maker.needs)
-    contents = write_images(tmp_path / "photos")
+    contents = write_photos(tmp_path / "photos")
     with ps.open(maker.make(tmp_path), **maker.options) as store:
         before = list_files(tmp_path)
         app = App(store)

@@ -19,6 +19,7 @@ from PIL import Image, ImageFilter
 import penstock as ps
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, Store
+from penstock.testing import write_photos
 from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find import scanning
@@ -30,7 +31,7 @@ from penstock.viewer.find.order import list_order
 from penstock.viewer.find.problems import PROBLEMS, find_duplicates
 from penstock.viewer.find.scanning import measure
 from penstock.viewer.find.values import describe_values
-from tests.conformance.store_makers import MAKERS, write_images
+from tests.conformance.store_makers import MAKERS
 from tests.pack.images import make_photos
 
 BOX: Final[list[list[float]]] = [[2, 2, 20, 20]]
@@ -428,7 +429,7 @@ def test_records_of_every_kind_of_store_are_found(kind: str, tmp_path: Path) -> 
     maker = MAKERS[kind]
     if maker.needs:
         pytest.importorskip(maker.needs)
-    write_images(tmp_path / "photos")
+    write_photos(tmp_path / "photos")
     with ps.open(maker.make(tmp_path), **maker.options) as store:
         finder = scanned(store)
         images: list[Any] = [Collection(store).image(index) for index in range(len(store))]
