@@ -137,7 +137,7 @@ class StoreTests:
 
         recognised = {name for name in STORES if STORES.get(name).recognises(path)}
 
-        assert recognised <= {row.name for row in STORES.rows() if row.may_be_at(path)}
+        assert recognised <= {name for name in STORES if STORES.row(name).may_be_at(path)}
 
     def test_length_is_the_number_of_records(self, store: Store) -> None:
         """len() counts the records."""
