@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock import Field, Record, Schema, StoreError, StoreNotFoundError, system
 from penstock.stores.base import PathLike
-from penstock.stores.container import DAMAGE, ContainerStore
+from penstock.stores.container import DAMAGE, ContainerStore, naming_damage
 
 __all__ = ["ZarrPatchesStore", "write_patches"]
 
@@ -34,7 +34,7 @@ class ZarrPatchesStore(ContainerStore[Any]):
         if irregular := [each for each in entries if not each.is_file()]:
             raise StoreError(f"{irregular[0].name} is not a regular file", store=str(self.locate(path)))
         super().__init__(path, files=entries)  # changes of these files are noticed
-        with self.opening("Zarr group of patches"):
+        with naming_damage("the Zarr group", self.url, self.damage):
             group = self._open_group()
             images, labels = group["images"], group["labels"]
             if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8:
@@ -56,7 +56,7 @@ class ZarrPatchesStore(ContainerStore[Any]):
 
     def open_files(self) -> Any:
         """Open the group, once in each process."""
-        with self.opening("Zarr group of patches"):
+        with naming_damage("the Zarr group", self.url, self.damage):
             return self._open_group()
 
     def _open_group(self) -> Any:
@@ -81,7 +81,8 @@ class ZarrPatchesStore(ContainerStore[Any]):
     def read_column(self, opened: Any, field: str) -> Iterable[object]:
         """The labels, without images."""
         del field  # there is one column
-        return list(map(int, opened["labels"][:]))
+        with naming_damage("the labels", self.url, self.damage):
+            return list(map(int, opened["labels"][:]))
 
 
 def write_patches(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.int64], classes: Iterable[str]) -> None:
