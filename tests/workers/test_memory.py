@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
 
-from penstock.stores.common.mapped_files import map_file
 from penstock.system import memory_file
+from penstock.system.mapping import map_file
 from penstock.workers.processes import memory as memory_module
 from penstock.workers.processes.batch_encoding import pack, unpack
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory

@@ -6,30 +6,16 @@ cache: nothing is copied.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import mmap
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from penstock.stores.common.mirrors import ByteRanges, MirrorBytes, find_mirror
 from penstock.stores.common.regular_file import open_regular
-from penstock.system.interrupts import pass_on_interrupts
+from penstock.system.mapping import map_file, reserve
 
-__all__ = ["MappedFiles", "identify_file", "map_file", "map_sized", "map_whole"]
-
-pass_on_interrupts()
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_FAILED: Final = ctypes.c_void_p(-1).value
+__all__ = ["MappedFiles", "identify_file", "map_sized", "map_whole"]
 
 
 class MappedFiles:
@@ -87,16 +73,6 @@ class MappedFiles:
         return whole[offset : offset + nbytes]
 
 
-def map_file(fd: int, nbytes: int, *, is_writable: bool = True) -> NDArray[np.uint8]:
-    """The memory of a descriptor, shared; unmapped when the last view of it is deleted.
-
-    ``mmap.mmap`` would keep a copy of the descriptor as long as the mapping.
-
-    Raises OSError if the system refuses.
-    """
-    return np.asarray(_MappedFile(fd, nbytes, is_writable=is_writable)) if nbytes else np.empty(0, np.uint8)
-
-
 def map_whole(path: Path) -> memoryview:
     """All bytes of a regular file, read-only; no descriptor stays open. OSError if that is impossible."""
     descriptor = open_regular(path)
@@ -135,40 +111,7 @@ def map_sized(path: Path, nbytes: int, *, is_reserved: bool = False) -> tuple[me
         if seen.st_size < nbytes:
             os.ftruncate(file, nbytes)
         if is_reserved and nbytes:
-            _reserve(file, nbytes)
+            reserve(file, nbytes)
         return map_file(file, nbytes, is_writable=False).data, (seen.st_dev, seen.st_ino)
     finally:
         os.close(file)
-
-
-def _reserve(fd: int, nbytes: int) -> None:
-    """Have the disk give a file room for all its bytes; OSError if there is none.
-
-    Not by ``os.posix_fallocate``, which writes to each block where a file system cannot do so.
-    """
-    if (reserve := getattr(_libc, "fallocate", None)) is None:  # not Linux: a hole takes no room when it is read
-        return
-    if reserve(fd, 0, ctypes.c_longlong(0), ctypes.c_longlong(nbytes)):
-        number = ctypes.get_errno()
-        if number in {errno.ENOSPC, errno.EDQUOT}:
-            raise OSError(number, os.strerror(number))
-
-
-class _MappedFile:
-    __slots__ = ("__array_interface__", "_address", "_nbytes")
-
-    def __init__(self, fd: int, nbytes: int, *, is_writable: bool) -> None:
-        self._nbytes, self._address = nbytes, None
-        access = mmap.PROT_READ | (mmap.PROT_WRITE if is_writable else 0)
-        address = _libc.mmap(None, nbytes, access, mmap.MAP_SHARED, fd, 0)
-        if address == _FAILED:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        self._address = address
-        self.__array_interface__ = {
-            "data": (address, not is_writable), "shape": (nbytes,), "typestr": "|u1", "version": 3
-        }  # fmt: skip
-
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_finalizing() and getattr(self, "_address", None) is not None:  # None if __init__ was interrupted
-            _libc.munmap(self._address, self._nbytes)

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from penstock.sample import Array
-from penstock.stores.common.mapped_files import map_file
 from penstock.system import memory_file
+from penstock.system.mapping import map_file
 from penstock.workers.processes.messages import BufferSpan, SlotReport, SlotReturn
 from penstock.workers.slots import Lease, PageLock, Quarantine, SlotPool
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.stores.common.mapped_files import map_file
 from penstock.system import memory_file
+from penstock.system.mapping import map_file
 
 __all__ = ["StatusReading", "StopWork", "WorkerStatus", "collect_stacks"]
 

@@ -174,7 +174,7 @@ def test_a_disk_without_room_for_the_table_is_done_without(
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(mapped_files, "_reserve", refuse)
+    monkeypatch.setattr(mapped_files, "reserve", refuse)
     mirror = make_mirror(server, 1 << 20)
     expected = (bytes(range(256)) * 4096)[8192:12288]
     for keep in (True, False):
