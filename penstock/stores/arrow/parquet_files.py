@@ -22,8 +22,8 @@ from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
 from penstock.stores.arrow.features import refuse_other_classes
 from penstock.stores.arrow.thrift_compact import Struct, get_struct, get_structs, get_whole, read_struct
-from penstock.stores.common.mirrors import MirrorIO, announce_ends, find_mirror
-from penstock.stores.common.regular_file import has_magic, open_file, open_regular
+from penstock.stores.common.mirrors import announce_ends
+from penstock.stores.common.regular_file import has_magic, open_by_library, open_file
 from penstock.stores.fields.record_names import make_natural_key, quote_names
 
 if TYPE_CHECKING:
@@ -112,13 +112,11 @@ def open_parquet(path: Path, *, check: bool = False, metadata: pq.FileMetaData |
     Raises StoreFormatError if it is no readable Parquet file.
     """
     parquet = require("pyarrow.parquet", extra="parquet", purpose="to read Parquet files")
-    mirror = find_mirror(path)
     try:
-        if mirror is None:  # the file of a copy may have been deleted since
-            os.close(open_regular(path))
+        file = open_by_library(path)
         return parquet.ParquetFile(
-            path if mirror is None else MirrorIO(mirror),
-            memory_map=mirror is None,
+            file,
+            memory_map=file is path,
             metadata=metadata,
             page_checksum_verification=check,
             pre_buffer=False,

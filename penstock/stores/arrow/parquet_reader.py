@@ -26,7 +26,7 @@ from penstock.stores.arrow.parquet_pages import ChunkPages, Decompress, Unsuppor
 from penstock.stores.arrow.table import ColumnarReader, GetBytes, GetValue, ImageFiles
 from penstock.stores.common.kept_objects import KeptObjects
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.common.mirrors import MirrorBytes, MirrorFile, find_mirror
+from penstock.stores.common.mirrors import MirrorFile, find_mirror
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,8 +96,7 @@ class ParquetChunks:
         """The pages of a column chunk; None if pyarrow must decode it."""
         leaf, starts = self.index.leaves[name], self.index.starts
         number, (begin, nbytes) = self.index.files[group], self.index.spans[name][group]
-        mirror = self.find_mirror(group)
-        view = self._mapped.view(number, begin, nbytes) if mirror is None else MirrorBytes(mirror, begin, nbytes)
+        view = self._mapped.ranges(number, begin, nbytes)
         rows = starts[group + 1] - starts[group]
         try:
             decompress = _make_decompress(leaf.codecs[group])

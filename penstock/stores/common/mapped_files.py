@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from penstock.stores.common.mirrors import ByteRanges, MirrorBytes, find_mirror
+from penstock.stores.common.mirrors import ByteRanges, ByteSource, MirrorBytes, find_mirror
 from penstock.stores.common.regular_file import open_regular
 from penstock.system.mapping import map_file, reserve
 
-__all__ = ["MappedFiles", "identify_file", "map_sized", "map_whole"]
+__all__ = ["MappedFiles", "identify_file", "map_sized", "open_source"]
 
 
 class MappedFiles:
@@ -48,10 +48,11 @@ class MappedFiles:
             self._views[number] = view
         return view
 
-    def ranges(self, number: int) -> ByteRanges:
-        """Return the bytes of a file; of a copy of a remote object, slices are fetched when they are taken."""
-        mirror = find_mirror(self._paths[number])
-        return self.whole(number) if mirror is None else MirrorBytes(mirror)
+    def ranges(self, number: int, begin: int = 0, nbytes: int | None = None) -> ByteRanges:
+        """Return bytes of a file, by default all; of a remote copy, slices are fetched when they are taken."""
+        if (mirror := find_mirror(self._paths[number])) is not None:
+            return MirrorBytes(mirror, begin, nbytes)
+        return self.whole(number) if nbytes is None else self.view(number, begin, nbytes)
 
     def view(self, number: int, offset: int, nbytes: int) -> memoryview:
         """A range of bytes of a file: a read-only view.
@@ -73,13 +74,35 @@ class MappedFiles:
         return whole[offset : offset + nbytes]
 
 
-def map_whole(path: Path) -> memoryview:
-    """All bytes of a regular file, read-only; no descriptor stays open. OSError if that is impossible."""
-    descriptor = open_regular(path)
-    try:
-        return map_file(descriptor, os.fstat(descriptor).st_size, is_writable=False).data
-    finally:
-        os.close(descriptor)
+class _MappedSource:
+    """The bytes of a file of this machine, of which nothing has to be fetched; no descriptor stays open."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = open_regular(path)
+        try:
+            self.window = map_file(descriptor, os.fstat(descriptor).st_size, is_writable=False).data
+        finally:
+            os.close(descriptor)
+        self.nbytes = len(self.window)
+
+    def read(self, offset: int, nbytes: int, *, keep: bool = False) -> memoryview:
+        del keep
+        return self.window[offset : offset + nbytes]
+
+    def require(self, offset: int = 0, nbytes: int | None = None) -> None:
+        pass
+
+    def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
+        del ranges
+        return 0
+
+    def forget(self, offset: int, nbytes: int) -> None:
+        pass
+
+
+def open_source(path: Path) -> ByteSource:
+    """The bytes of a regular file, or of the remote object of which it is a copy. OSError if that is impossible."""
+    return find_mirror(path) or _MappedSource(path)
 
 
 def identify_file(path: Path) -> tuple[int, int]:

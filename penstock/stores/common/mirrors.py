@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ByteRanges",
+    "ByteSource",
     "MirrorBytes",
     "MirrorFile",
     "MirrorIO",
@@ -56,16 +57,14 @@ class PageHashes(Protocol):
         ...
 
 
-class MirrorFile(Protocol):
-    """A copy of a remote object that is filled as it is read. Thread-safe.
+class ByteSource(Protocol):
+    """The bytes of one file of a store: of this machine, or a copy of a remote object. Thread-safe.
 
-    ``window`` is a map of the file, in which bytes that were not fetched are 0.
+    ``window`` is a map of the file, in which bytes of an object that were not fetched are 0.
     """
 
     nbytes: int
-    version: int
     window: memoryview
-    hashes: PageHashes | None
 
     def read(self, offset: int, nbytes: int, *, keep: bool = False) -> memoryview:
         """Bytes of the object, fetched if the copy does not have them; StoreError if that is impossible.
@@ -82,6 +81,17 @@ class MirrorFile(Protocol):
         """Begin to fetch ranges (offset, number of bytes) that are read soon; how many bytes are asked for."""
         ...
 
+    def forget(self, offset: int, nbytes: int) -> None:
+        """Have bytes fetched again when they are read next."""
+        ...
+
+
+class MirrorFile(ByteSource, Protocol):
+    """A copy of a remote object that is filled as it is read. Thread-safe."""
+
+    version: int
+    hashes: PageHashes | None
+
     def hold(self, ranges: Iterable[tuple[int, int]]) -> bool:
         """Fetch what is missing of some ranges, at once; False if the file does not have all of it then."""
         ...
@@ -91,10 +101,6 @@ class MirrorFile(Protocol):
 
         Bytes that do not have their hashes are fetched again, and returned nevertheless if they stay so.
         """
-        ...
-
-    def forget(self, offset: int, nbytes: int) -> None:
-        """Have bytes fetched again when they are read next."""
         ...
 
     def doubt(self, offset: int, nbytes: int) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "has_magic",
     "identify",
     "name_failure",
+    "open_by_library",
     "open_file",
     "open_regular",
     "read_json",
@@ -88,9 +89,23 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, whole: bool = Tr
 
 def open_file(path: str | Path) -> BinaryIO:
     """Open a regular file for reading; raises OSError. Of a copy of a remote object, what is read is fetched."""
-    if (mirror := find_mirror(path)) is not None:
-        return io.BufferedReader(MirrorIO(mirror))
-    return os.fdopen(open_regular(path), "rb")
+    return io.BufferedReader(_open_raw(path))
+
+
+def open_by_library(path: Path) -> Path | MirrorIO:
+    """What a library opens: the path of a regular file, or the bytes of a remote object, whose copy may be deleted.
+
+    Raises OSError if it cannot be opened, or is not a regular file: a library would wait for the writer of a FIFO.
+    """
+    if isinstance(file := _open_raw(path), MirrorIO):
+        return file
+    file.close()
+    return path
+
+
+def _open_raw(path: str | Path) -> io.RawIOBase:
+    mirror = find_mirror(path)
+    return io.FileIO(open_regular(path)) if mirror is None else MirrorIO(mirror)
 
 
 def name_failure(error: OSError) -> str:
@@ -184,12 +199,7 @@ def remove_tree(path: Path) -> None:
 def has_magic(path: str | Path, magic: bytes, offsets: Sequence[int] = (0,)) -> bool:
     """Whether a path is a regular file that has ``magic`` at one of the offsets; False if it cannot be read."""
     try:
-        if (mirror := find_mirror(path)) is not None:
-            ends = (min(offset + len(magic), mirror.nbytes) for offset in offsets)
-            return any(
-                mirror.read(at, max(end - at, 0)) == magic for at, end in zip(offsets, ends, strict=True) if at < end
-            )
-        with os.fdopen(open_regular(path), "rb", buffering=0) as file:
-            return any(os.pread(file.fileno(), len(magic), offset) == magic for offset in offsets)
+        with _open_raw(path) as file:
+            return any(file.seek(offset) == offset and file.read(len(magic)) == magic for offset in offsets)
     except OSError:
         return False

@@ -32,7 +32,7 @@ from penstock.sample import Array, DType, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
-from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mapped_files import MappedFiles, open_source
 from penstock.stores.common.mirrors import ByteRanges, find_mirror
 from penstock.stores.container import DAMAGE, ContainerStore, select_given
 from penstock.stores.fields.exact_casts import UnfitValueError
@@ -126,8 +126,7 @@ class OpenedShards:
             raise ValueError(f"{shard.path.name} must have {shard.nbytes} bytes by the index, got {len(view)}")
         if len(view) < 4 * shard.count + 8:
             raise ValueError(f"{shard.path.name} is too short for {counted(shard.count, 'sample')}")
-        mirror, end = find_mirror(path), 4 * shard.count + 8
-        table = view[:end] if mirror is None else mirror.read(0, end, keep=True)
+        table = open_source(path).read(0, 4 * shard.count + 8, keep=True)
         if (count := _COUNT.unpack_from(table)[0]) != shard.count:
             raise ValueError(f"{shard.path.name} must have {counted(shard.count, 'sample')} by the index, got {count}")
         self._views[number] = view, table

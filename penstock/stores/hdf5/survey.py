@@ -7,7 +7,6 @@ not followed: a container of unknown origin must not name the files that are rea
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,7 @@ import numpy as np
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.registry import require
 from penstock.sample import Array, DType
-from penstock.stores.common.mirrors import MirrorIO, find_mirror
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_by_library
 from penstock.stores.container import DAMAGE
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import share_classes
@@ -105,15 +103,13 @@ def open_library_file(path: Path, url: str, *, swmr: bool, kept_nbytes: int = 1 
     process writes it and is not in SWMR mode.
     """
     h5py = require("h5py", extra="hdf5", purpose="to read HDF5 files")
-    mirror = find_mirror(path)
     try:
-        if mirror is None:  # the file of a copy may have been deleted since
-            os.close(open_regular(path))  # h5py would wait for the writer of a FIFO
+        file = open_by_library(path)
     except OSError as error:
         raise StoreError(f"{path.name} cannot be read: {error.strerror or error}", store=url) from error
     try:
-        if mirror is not None:
-            return h5py.File(MirrorIO(mirror), "r", rdcc_nbytes=kept_nbytes)
+        if file is not path:
+            return h5py.File(file, "r", rdcc_nbytes=kept_nbytes)
         # some file systems have no locks
         return h5py.File(path, "r", swmr=swmr, locking="best-effort", rdcc_nbytes=kept_nbytes)
     except StoreError:

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.stores.common.lmdb.pages import HASHES, PageFile, is_page_size
-from penstock.stores.common.mapped_files import map_whole
-from penstock.stores.common.mirrors import find_mirror
+from penstock.stores.common.mapped_files import open_source
 from penstock.stores.common.regular_file import open_regular
 
 __all__ = ["PageHashFile"]
@@ -46,56 +45,47 @@ class PageHashFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._mirror = find_mirror(path)
-        if self._mirror is not None:
-            self._bytes = self._mirror.window
-            head = self._mirror.read(*self._block(0, 0), keep=True)[: _HEADER.size]
-        else:
-            try:
-                self._bytes = map_whole(path)
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                raise ValueError(f"it cannot be read: {error.strerror}") from error
-            head = self._bytes[: _HEADER.size]
+        try:
+            self._source = open_source(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ValueError(f"it cannot be read: {error.strerror}") from error
+        head = self._source.read(*self._block(0, 0), keep=True)[: _HEADER.size]
         if len(head) < _HEADER.size or bytes(head[: len(_MAGIC)]) != _MAGIC:
             raise ValueError("its header is not of this format")
         _, self.page_nbytes, _, self.count, self._hashed = _HEADER.unpack(head)
         if not is_page_size(self.page_nbytes):
             raise ValueError(f"its page size must be one of LMDB, got {self.page_nbytes} bytes")
-        if len(self._bytes) != _HEADER.size + 8 * self.count:
+        if self._source.nbytes != _HEADER.size + 8 * self.count:
             raise ValueError(f"its size must be that of {self.count} hashes")
-        self._hashes = np.frombuffer(self._bytes, "<u8", offset=_HEADER.size)
 
     def is_damaged(self) -> bool:
         """Whether the hashes do not match their own checksum; reads all of them."""
-        if self._mirror is not None:
-            self._mirror.require()
-        state = xxhash.xxh3_64(self._bytes[: _HEADER.size - 8])
-        for at in range(_HEADER.size, len(self._bytes), 1 << 20):
-            state.update(self._bytes[at : at + (1 << 20)])
+        self._source.require()
+        content = self._source.window
+        state = xxhash.xxh3_64(content[: _HEADER.size - 8])
+        for at in range(_HEADER.size, len(content), 1 << 20):
+            state.update(content[at : at + (1 << 20)])
         return bool(state.digest() != self._hashed)
 
     def load(self, first: int, count: int) -> NDArray[np.uint64]:
         """The hashes of pages ``first`` and following."""
-        if self._mirror is None:
-            return self._hashes[first : first + count]
+        count = max(min(count, self.count - first), 0)
         begin, nbytes = self._block(first, count)
-        content = self._mirror.read(begin, nbytes, keep=True)
+        content = self._source.read(begin, nbytes, keep=True)
         return np.frombuffer(content, "<u8", count, _HEADER.size + 8 * first - begin)
 
     def _block(self, first: int, count: int) -> tuple[int, int]:
         """The bytes of some hashes and their neighbours, which are fetched with them: offset and number."""
-        assert self._mirror is not None, "called for packs in object storage"
         begin = (_HEADER.size + 8 * first) // _BLOCK_NBYTES * _BLOCK_NBYTES
         end = -(-(_HEADER.size + 8 * (first + count)) // _BLOCK_NBYTES) * _BLOCK_NBYTES
-        return begin, min(end, self._mirror.nbytes) - begin
+        return begin, min(end, self._source.nbytes) - begin
 
     def announce(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Begin to fetch the hashes of the pages in some ranges of the file: offset and number of bytes."""
-        assert self._mirror is not None, "called for packs in object storage"
         size = self.page_nbytes
-        self._mirror.announce(
+        self._source.announce(
             {self._block(page, 1) for begin, nbytes in ranges for page in (begin // size, (begin + nbytes - 1) // size)}
         )
 
@@ -107,8 +97,8 @@ class PageHashFile:
         count = min(len(found), self.count - first)
         if count <= 0:
             return True  # they have no hashes
-        if again and self._mirror is not None:
-            self._mirror.forget(*self._block(first, count))
+        if again:
+            self._source.forget(*self._block(first, count))
         return bool(np.array_equal(found[:count], self.load(first, count)))
 
     def matches(self, number: int, page: bytes) -> bool:
@@ -116,11 +106,11 @@ class PageHashFile:
         if number >= self.count:
             return False
         found = xxhash.xxh3_64_intdigest(page)
-        for _ in range(1 if self._mirror is None else _MAX_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             if self.load(number, 1)[0] == found:
                 return True
-            if self._mirror is not None:  # the page was compared when it came; the hash may have come wrong later
-                self._mirror.forget(*self._block(number, 1))
+            # of a remote pack, the page was compared when it came; the hash may have come wrong later
+            self._source.forget(*self._block(number, 1))
         return False
 
     @staticmethod
