@@ -30,6 +30,7 @@ from penstock.stores.common.regular_file import open_regular
 __all__ = ["PageHashFile"]
 
 _HEADER: Final = struct.Struct("<8sIIQ8s")  # magic, page size, 0, count, xxh3_64 of the header so far and all hashes
+_HASH: Final = struct.Struct("<Q")
 _MAGIC: Final = b"PSSEAL\x01\n"
 _MAX_ATTEMPTS: Final = 4
 _BLOCK_NBYTES: Final = 1 << 16
@@ -47,6 +48,7 @@ class PageHashFile:
     def __init__(self, path: Path) -> None:
         try:
             self._source = open_source(path)
+            self._nbytes = self._source.nbytes
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -57,7 +59,7 @@ class PageHashFile:
         _, self.page_nbytes, _, self.count, self._hashed = _HEADER.unpack(head)
         if not is_page_size(self.page_nbytes):
             raise ValueError(f"its page size must be one of LMDB, got {self.page_nbytes} bytes")
-        if self._source.nbytes != _HEADER.size + 8 * self.count:
+        if self._nbytes != _HEADER.size + 8 * self.count:
             raise ValueError(f"its size must be that of {self.count} hashes")
 
     def is_damaged(self) -> bool:
@@ -78,9 +80,9 @@ class PageHashFile:
 
     def _block(self, first: int, count: int) -> tuple[int, int]:
         """The bytes of some hashes and their neighbours, which are fetched with them: offset and number."""
-        begin = (_HEADER.size + 8 * first) // _BLOCK_NBYTES * _BLOCK_NBYTES
-        end = -(-(_HEADER.size + 8 * (first + count)) // _BLOCK_NBYTES) * _BLOCK_NBYTES
-        return begin, min(end, self._source.nbytes) - begin
+        at = _HEADER.size + 8 * first
+        begin, end = at & -_BLOCK_NBYTES, (at + 8 * count + _BLOCK_NBYTES - 1) & -_BLOCK_NBYTES
+        return begin, min(end, self._nbytes) - begin
 
     def announce(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Begin to fetch the hashes of the pages in some ranges of the file: offset and number of bytes."""
@@ -107,10 +109,12 @@ class PageHashFile:
             return False
         found = xxhash.xxh3_64_intdigest(page)
         for _ in range(_MAX_ATTEMPTS):
-            if self.load(number, 1)[0] == found:
+            begin, nbytes = self._block(number, 1)
+            content = self._source.read(begin, nbytes, keep=True)
+            if _HASH.unpack_from(content, _HEADER.size + 8 * number - begin)[0] == found:
                 return True
             # of a remote pack, the page was compared when it came; the hash may have come wrong later
-            self._source.forget(*self._block(number, 1))
+            self._source.forget(begin, nbytes)
         return False
 
     @staticmethod
