@@ -168,7 +168,8 @@ STORES: Final = KindTable(
         "penstock.stores.lmdb_pack.store:LmdbStore",
         suffixes=(".lmdb", ".mdb"),
         writes=(".lmdb", ".mdb"),
-        signs=(Sign(FILE), Sign(LOCK), Sign(HASHES), _ENVIRONMENT[0]),
+        # The magic first: a process that has read of a remote pack is one that reads it, and reads ahead.
+        signs=(*reversed(_ENVIRONMENT), Sign(FILE), Sign(LOCK), Sign(HASHES)),
     ),
     StoreKind(
         "recordio",
