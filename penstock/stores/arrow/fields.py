@@ -246,9 +246,9 @@ def _find_key(schema: pa.Schema, image: ColumnField | None, stated: Stated, peek
             raise ArgumentError(f"key must name a column of texts or integers, got {stated.key!r}, which is {found}")
         return path
     if stated.key is None and image is not None and image.path_child:
-        path = (image.column, image.path_child)
-        if peek(image.column, (image.path_child,)):
-            return path
+        children = children_of(storage_type_of(schema.field(image.column).type))
+        if is_text(children[image.path_child]) and peek(image.column, (image.path_child,)):
+            return image.column, image.path_child
     texts = [Candidate(name, Field("text")) for name in names if is_text(schema.field(name).type)]
     key = find_key(texts, stated)
     return None if key is None else (key,)
