@@ -164,6 +164,7 @@ class PackMap:
         """Ask for records that are read now, all at once; does nothing for a file of this machine."""
         if self._mirror is not None and len(numbers) > 1:
             wanted = np.asarray(numbers, np.int64)
+            self._mirror.hold(())  # this process reads, so that what it announces is sent
             self._announce_leaves(wanted)
             self._announce_values(wanted, self._mirror)
 

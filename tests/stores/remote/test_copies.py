@@ -214,6 +214,18 @@ def test_nothing_is_fetched_twice(server: WebServer, cache_size: int | str) -> N
     assert (mirror._held_nbytes, len(mirror._coming)) == (0, 0)
 
 
+def test_the_first_records_of_a_process_are_fetched_together(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without room in the cache, and if the process has read nothing of the pack before: a worker has not."""
+    with open_remote(server, "photos.lmdb", cache_size=0) as store:
+        mirror = find_mirror(store.location.local_path / "data.mdb")
+        monkeypatch.setattr(mirror, "_is_read", False)
+        server.asked.clear()
+        assert len(store.read(range(120))) == 120
+        assert len(server.asked) < 10
+
+
 def test_ranges_that_are_announced_again_are_counted_once(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice at once, and again after they were taken before they were sent: the bytes that wait return to 0."""
     mirror = make_mirror(server, 1 << 20, cache_nbytes=0)
