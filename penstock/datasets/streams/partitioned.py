@@ -156,7 +156,8 @@ class PartIterator(Generic[T_co]):
         return self
 
     def __next__(self) -> T_co:
-        state, dataset = self._begin(), self._dataset
+        state, dataset = self._find_state(), self._dataset
+        self._state = state
         while True:
             place = state.next_part()
             if place is None:
@@ -181,7 +182,7 @@ class PartIterator(Generic[T_co]):
 
     def state_dict(self) -> StateDict:
         """Where it is: JSON-able, without items or samples; its size does not grow with what is consumed."""
-        return self._begin().dump()
+        return self._find_state().dump()
 
     def load_state_dict(self, state: State) -> None:
         """Continue where ``state`` was taken, in place of what this reader had to read.
@@ -193,11 +194,12 @@ class PartIterator(Generic[T_co]):
         """
         self._state, self._items = ReaderState.parse(state, self._dataset.count_parts()), None
 
-    def _begin(self) -> ReaderState:
-        if self._state is None:
-            worker, count = find_worker()
-            self._state = self._dataset._start(self._dataset.epoch, count)[worker]  # noqa: SLF001  # its dataset's
-        return self._state
+    def _find_state(self) -> ReaderState:
+        """Where it is; before its first item, where it would begin."""
+        if self._state is not None:
+            return self._state
+        worker, count = find_worker()
+        return self._dataset._start(self._dataset.epoch, count)[worker]  # noqa: SLF001  # its dataset's
 
 
 _END: Sample = object()

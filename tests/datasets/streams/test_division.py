@@ -270,6 +270,16 @@ def test_a_state_stays_small() -> None:
     assert all(len(json.dumps(reader.state_dict())) < 1000 for reader in [*readers, *again])
 
 
+def test_asking_for_a_state_fixes_no_epoch() -> None:
+    """An iterator that was asked where it is, before its first item, follows ``set_epoch`` as one that was not."""
+    stream = make_stream([5] * 8, num_replicas=1, rank=0)
+    asked, other = iter(stream), iter(stream)
+    asked.state_dict()
+    stream.set_epoch(3)
+
+    assert [repr(each) for each in asked] == [repr(each) for each in other]
+
+
 def test_epochs_are_shuffled_anew() -> None:
     """Each epoch and each seed has an order of its own; without a shuffle all epochs are in order."""
     lengths = [3] * 8
