@@ -107,7 +107,7 @@ def recognise(transform: _Transform, kinds: Iterable[str | None], labels: tuple[
     translator = _Translator(library, present)
     ops: _Ops = []
     if rules is not None:
-        ops += _begin(rules, labels)
+        ops += _begin_ops(rules, labels)
     for position, step in enumerate(steps):
         follows = steps[position + 1] if position + 1 < len(steps) else None
         name = type(step).__name__
@@ -147,7 +147,7 @@ def _box_rules(transform: _Transform) -> BoxRules:
     return BoxRules(**{name: getattr(params, name) for name in names})
 
 
-def _begin(rules: BoxRules, labels: tuple[Index, ...]) -> _Ops:
+def _begin_ops(rules: BoxRules, labels: tuple[Index, ...]) -> _Ops:
     """What is done with boxes before the first transform."""
     ops: _Ops = [T.ClampBoundingBoxes()] if rules.clip else []
     if rules.filter_invalid_bboxes:

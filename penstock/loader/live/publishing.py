@@ -75,7 +75,7 @@ class LivePublisher(Observer):
         self._dataset: object = recipe.dataset
         host = re.sub(r"[^A-Za-z0-9_.-]", "_", os.uname().nodename)
         path = folder / f"{host}-{self._pid}-{next(_numbers)}.jsonl"
-        self._file: LiveFile | None = LiveFile(path, _describe(settings, recipe, host))
+        self._file: LiveFile | None = LiveFile(path, _describe_loader(settings, recipe, host))
         self._finalizer = weakref.finalize(self, self._file.close)
         self.slow, self._is_writing = SlowSamples(), False
         self._due_s = self._ended_s = self._begun_s = 0.0
@@ -128,7 +128,7 @@ class LivePublisher(Observer):
             self._is_writing = False
 
 
-def _describe(settings: Settings, recipe: Recipe, host: str) -> dict[str, object]:
+def _describe_loader(settings: Settings, recipe: Recipe, host: str) -> dict[str, object]:
     """The header of a loader's file."""
     try:
         world = find_world()

@@ -191,7 +191,7 @@ def pack_source(
             report = PackReport(str(location), *counts, finished.skipped, 0.0, reused=True, schema=schema)
         else:
             replaces = settings.overwrite and location.exists()
-            writer = _begin(
+            writer = _begin_store(
                 kind, location, schema, origin, settings, can_resume=digest is not None, finds_shards=write is None
             )
             stack.callback(writer.close)
@@ -265,7 +265,7 @@ def _make_schema(source: Source, kind: type[Store], resizing: Resizing | None) -
     return stored
 
 
-def _begin(
+def _begin_store(
     kind: type[Store],
     location: Location,
     schema: Schema,

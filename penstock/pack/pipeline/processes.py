@@ -58,7 +58,7 @@ def loading_in_processes(source: Source, checks: RecordChecks, jobs: int) -> Ite
     Raises WorkerError when it is called, if a process died.
     """
     context = Launcher.choose(None, source).context
-    executor = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(Environment(), source, checks))
+    executor = ProcessPoolExecutor(jobs, context, initializer=_begin_process, initargs=(Environment(), source, checks))
 
     def load(items: Sequence[SourceItem]) -> list[CheckedRecord | Skipped]:
         try:
@@ -80,7 +80,7 @@ _given: tuple[Source, RecordChecks] | None = None
 """In a worker process: what it loads from."""
 
 
-def _begin(_: Environment | None, source: Source, checks: RecordChecks) -> None:
+def _begin_process(_: Environment | None, source: Source, checks: RecordChecks) -> None:
     global _given  # noqa: PLW0603  # a worker process has one source
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
     _given = source, checks

@@ -83,7 +83,7 @@ class AnnotationsSource(Source):
         self.location = Location.from_path("annotations", path) if is_read_here else None
         self.url = str(path)
         self._records = found.records
-        self.problems = tuple(map(_describe, found.problems))
+        self.problems = tuple(map(_describe_problem, found.problems))
         self.unreadable = self.problems if is_read_here else ()
         self.problems += tuple(_list_unnamed(found.details.get("images_without_annotations", ())))
         if not found.records and found.problems:
@@ -133,7 +133,7 @@ class AnnotationsSource(Source):
         return state.hexdigest()
 
 
-def _describe(problem: AnnotationProblem) -> Skipped:
+def _describe_problem(problem: AnnotationProblem) -> Skipped:
     where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
     return Skipped(where, f"{problem.reason} ({problem.effect})")
 

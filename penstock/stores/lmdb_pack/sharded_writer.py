@@ -99,7 +99,7 @@ class ShardedWriter(Writer[object]):
         self._lock = open_locked(self._root / LOCK, self._url)
         try:
             with self._journal.writing():
-                self._begin(overwrite=overwrite)
+                self._begin_folder(overwrite=overwrite)
         except BaseException:
             if not had_lock and not (self._root / UNFINISHED).exists():
                 (self._root / LOCK).unlink(missing_ok=True)
@@ -188,7 +188,7 @@ class ShardedWriter(Writer[object]):
             self._root.rmdir()
         self.close()
 
-    def _begin(self, *, overwrite: bool) -> None:
+    def _begin_folder(self, *, overwrite: bool) -> None:
         names = {entry.name for entry in self._root.iterdir()}
         shards = sorted(name for name in names if _SHARD.fullmatch(name) and _is_shard(self._root / name))
         others = sorted(names - set(shards) - {*_JOURNAL, *_SIDECARS})

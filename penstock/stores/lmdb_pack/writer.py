@@ -98,7 +98,7 @@ class LmdbWriter(EnvironmentWriter[object]):
         self.lock = open_locked(self._path / LOCK, self._url)
         self._locked_source = os.pread(self.lock, _MAX_SOURCE_NBYTES, 0).decode(errors="replace")
         try:
-            self._begin(overwrite=overwrite)
+            self._begin_file(overwrite=overwrite)
             if self._locked_source != source:  # a writer that is killed here must not lose the source of what is there
                 with self.journal.writing():
                     os.ftruncate(self.lock, os.pwrite(self.lock, source.encode(), 0))
@@ -151,7 +151,7 @@ class LmdbWriter(EnvironmentWriter[object]):
             self._entries.complete()
             columns = self._entries.columns()
             meta = replace(
-                self._describe(),
+                self._describe_pack(),
                 columns={name: xxhash.xxh3_64_hexdigest(content) for name, content in columns.items()},
                 skipped=(*self.skipped, *problems),
                 complete=True,
@@ -189,9 +189,9 @@ class LmdbWriter(EnvironmentWriter[object]):
     def _commit_if_due(self) -> None:
         entries = self._entries
         if self.limits.is_due(len(entries.pending), entries.pending_nbytes, self._meta.nbytes):
-            self._commit(self._describe())
+            self._commit(self._describe_pack())
 
-    def _describe(self) -> PackMeta:
+    def _describe_pack(self) -> PackMeta:
         return replace(
             self._meta,
             count=self._entries.count,
@@ -201,7 +201,7 @@ class LmdbWriter(EnvironmentWriter[object]):
             has_none=self._entries.has_none,
         )
 
-    def _begin(self, *, overwrite: bool) -> None:
+    def _begin_file(self, *, overwrite: bool) -> None:
         names = {entry.name for entry in self._path.iterdir()}
         tables = {seek_table_path(self._location, field).name for field in self._meta.schema.blobs} & names
         if overwrite or FILE in names:  # the pack that is here may have other fields

@@ -113,7 +113,7 @@ class MongoConnection:
                     "%s does not answer; trying again for %.0f s: %s",
                     self.location.host,
                     self._timeout_s,
-                    self._describe(caught),
+                    self._describe_error(caught),
                 )
             time.sleep(min(left_s, _PAUSE_S))
 
@@ -147,7 +147,7 @@ class MongoConnection:
         except (ValueError, TypeError) as error:  # pymongo's errors in URLs and options are, or are not, PyMongoErrors
             if isinstance(error, pymongo.errors.PyMongoError):
                 raise
-            failure = StoreError(f"the options of the URL are refused: {self._describe(error)}", store=self.url)
+            failure = StoreError(f"the options of the URL are refused: {self._describe_error(error)}", store=self.url)
             cause = self._without_secrets(error)
         else:
             weakref.finalize(self, _close_in_process, client, os.getpid())
@@ -160,9 +160,9 @@ class MongoConnection:
             if _is_transient(error, errors)
             else f"{self.location.host} refused"
         )
-        return StoreError(f"{what}: {self._describe(error)}", store=self.url)
+        return StoreError(f"{what}: {self._describe_error(error)}", store=self.url)
 
-    def _describe(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         """The reason that pymongo gives, short and without secrets."""
         details = getattr(error, "details", None)
         reasons = details.get("writeErrors") if isinstance(details, dict) else None

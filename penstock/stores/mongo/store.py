@@ -135,7 +135,7 @@ class MongoStore(ForeignStore[MongoConnection]):
         super().__init__(path, **options)
         connection = MongoConnection(self.location, reconnect_timeout)
         try:
-            self._begin(connection, self.look(connection, selection))
+            self._begin_reading(connection, self.look(connection, selection))
         except BaseException:
             connection.close()
             raise
@@ -228,7 +228,7 @@ class MongoStore(ForeignStore[MongoConnection]):
         """The values that are sent for one field, or for all; None: whole documents, to say what is no field."""
         return None if field is None and self._is_whole else self._projections[field]
 
-    def _begin(self, connection: MongoConnection, contents: CollectionContents) -> None:
+    def _begin_reading(self, connection: MongoConnection, contents: CollectionContents) -> None:
         self._connection, self._contents = connection, contents
         self._schema = contents.schema
         self._problems = self._unreadable = contents.listing.problems  # each may have been a record
@@ -322,5 +322,5 @@ def _restore(
 ) -> MongoStore:
     store = cls.__new__(cls)
     ForeignStore.__init__(store, location, **options)
-    store._begin(MongoConnection(location, options.get("reconnect_timeout", RECONNECT_TIMEOUT_S)), contents)  # noqa: SLF001  # a constructor of the class
+    store._begin_reading(MongoConnection(location, options.get("reconnect_timeout", RECONNECT_TIMEOUT_S)), contents)  # noqa: SLF001  # a constructor of the class
     return store

@@ -81,7 +81,7 @@ class DocumentReader:
         if kind in {"label", "int"} and isinstance(value, int):
             return to_whole(value)
         kind = "bytes" if kind in {"image", "mask"} else kind
-        raise ValueError(f"its field {name!r} must be {kind}, got {_describe(value)}")
+        raise ValueError(f"its field {name!r} must be {kind}, got {_describe_value(value)}")
 
 
 def to_text(value: object) -> str:
@@ -111,7 +111,7 @@ def count_bytes(value: object) -> int:
 
 def _to_pixels(name: str, kind: ArrayKind, value: object) -> Array:
     if not isinstance(value, dict) or not isinstance(value.get(PIXELS), bytes):
-        raise ValueError(f"its field {name!r} must be shape and pixels, got {_describe(value)}")  # noqa: TRY004  # damage
+        raise ValueError(f"its field {name!r} must be shape and pixels, got {_describe_value(value)}")  # noqa: TRY004  # damage
     shape = _check_shape(name, kind, value.get(SHAPE))
     if len(value[PIXELS]) != math.prod(shape) * kind.dtype.itemsize:
         raise ValueError(f"its field {name!r} must have the bytes of shape {shape}, got {len(value[PIXELS])}")
@@ -139,7 +139,7 @@ def _to_array(name: str, field: Field, kind: ArrayKind, value: object) -> Array:
     if isinstance(value, dict):
         shape, value = _check_shape(name, kind, value.get(SHAPE)), value.get(VALUES)
     if not isinstance(value, list):
-        raise ValueError(f"its field {name!r} must be a list of numbers, got {_describe(value)}")  # noqa: TRY004  # damage
+        raise ValueError(f"its field {name!r} must be a list of numbers, got {_describe_value(value)}")  # noqa: TRY004  # damage
     try:
         array = as_numbers(value, kind.dtype)
     except ValueError as error:  # lists of different lengths
@@ -190,5 +190,5 @@ def _to_json(value: object, depth: int = 0) -> object:
     return to_text(value)
 
 
-def _describe(value: object) -> str:
+def _describe_value(value: object) -> str:
     return "nothing" if value is None else f"{type(value).__name__} {value!r:.80}"

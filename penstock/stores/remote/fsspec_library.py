@@ -123,7 +123,7 @@ def head(client: FileSystems, path: str) -> Meta:
         If there is none.
     """
     with client.borrow() as (system, root):
-        return _describe(system, root, path)
+        return _describe_file(system, root, path)
 
 
 def get(client: FileSystems, path: str, *, options: Mapping[str, tuple[int, int | None]]) -> Range:
@@ -131,7 +131,7 @@ def get(client: FileSystems, path: str, *, options: Mapping[str, tuple[int, int 
     begin, end = options.get("range", (0, None))
     with client.borrow() as (system, root):
         content = system.cat_file(f"{root}/{path}", begin, end)
-        return Range(_describe(system, root, path), content)  # a file that was replaced before has another version
+        return Range(_describe_file(system, root, path), content)  # a file that was replaced before has another version
 
 
 def list(  # noqa: A001  # obstore's name
@@ -159,7 +159,7 @@ def list_with_delimiter(client: FileSystems, prefix: str | None = None) -> Level
     }
 
 
-def _describe(system: FileSystem, root: str, path: str) -> Meta:
+def _describe_file(system: FileSystem, root: str, path: str) -> Meta:
     system.invalidate_cache()
     info = system.info(f"{root}/{path}")
     if info["type"] != "file":

@@ -133,7 +133,7 @@ class Place:
             return None  # the URL is that of a bucket
         obstore = self._load_library()
         try:
-            return self._repeat(name, lambda client: self._describe(obstore.head(client, self._path(name))))
+            return self._repeat(name, lambda client: self._describe_object(obstore.head(client, self._path(name))))
         except StoreNotFoundError:
             return None
 
@@ -156,7 +156,7 @@ class Place:
                 if _ends_before(error) or "non-partial response" in str(error):
                     return None
                 raise
-            info, content = self._describe(result.meta), memoryview(result.bytes())
+            info, content = self._describe_object(result.meta), memoryview(result.bytes())
             begin, end = result.range
             if len(content) != end - begin:
                 raise OSError(f"{end - begin} bytes were announced, and {len(content)} came")
@@ -192,7 +192,7 @@ class Place:
                 if _ends_before(error):
                     return None  # it is smaller than it was
                 raise
-            if self._describe(result.meta) != info:
+            if self._describe_object(result.meta) != info:
                 return None
             first_ns = time.monotonic_ns() - sent
             content = memoryview(result.bytes())
@@ -313,7 +313,7 @@ class Place:
             return f"{self.url.rpartition('/')[0]}/{name[3:]}"
         return f"{self.url}/{name}" if name else self.url
 
-    def _describe(self, meta: ObjectMeta) -> ObjectInfo:
+    def _describe_object(self, meta: ObjectMeta) -> ObjectInfo:
         version = (meta.get("e_tag") or meta.get("version") or "").strip('"') or None  # some lists have no quotes
         if version is None and not self._root.startswith("http"):
             raise OSError("the answer is not that of an object store, but of a proxy")
@@ -324,7 +324,7 @@ class Place:
         return ObjectInfo(meta["size"], version or meta["last_modified"].isoformat())
 
     def _describe_all(self, metas: Sequence[ObjectMeta]) -> Mapping[str, ObjectInfo]:
-        return {self._cut(meta["path"]): self._describe(meta) for meta in metas}
+        return {self._cut(meta["path"]): self._describe_object(meta) for meta in metas}
 
     def _cut(self, path: str) -> str:
         """The name below the URL of what is at a path of the bucket."""
