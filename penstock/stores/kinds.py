@@ -136,10 +136,8 @@ class KindTable(Registry):
 
     def list_written(self, name: str) -> tuple[str, ...]:
         """The endings that choose a kind for a store that is to be written."""
-        if (writes := self.row(name).writes) is None:
-            kind = self.try_get(name)
-            writes = () if kind is None else tuple(kind.suffixes)
-        return writes
+        writes = self.row(name).writes
+        return tuple(getattr(self.try_get(name), "suffixes", ())) if writes is None else writes
 
 
 _ENVIRONMENT: Final = (Sign("", _LMDB_MAGIC, 16), Sign(FILE, _LMDB_MAGIC, 16))
