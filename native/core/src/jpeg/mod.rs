@@ -39,6 +39,7 @@
 //! - what becomes of truncated and damaged files: `repair/`; `docs/decisions/0023-*`
 //! - what a device is given to decode: `packet.rs`; `docs/decisions/0030-*`
 
+mod coefficients;
 mod decoder;
 mod entropy;
 mod format;
