@@ -1,6 +1,9 @@
 //! The decoder: reads the MCUs of a scan and turns them into rows, one MCU row at a time.
 
+use core::ops::Range;
+
 use crate::error::Error;
+use crate::jpeg::coefficients::{self, record::Record, rows::RecordReader};
 use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::entropy::sequential::{McuLayout, Window};
 use crate::jpeg::format::header::Header;
@@ -25,8 +28,9 @@ pub struct Decoder {
     pub(super) window: Window,
     rows: RowBuffers,
     pub(super) planes: [SampleStrip; 3],
-    /// Made for the first file of several scans.
+    /// Made for the first file of several scans, and for the first record of coefficients.
     multi_scan: Option<Box<MultiScanDecoder>>,
+    records: Option<Box<RecordReader>>,
 }
 
 impl Default for Decoder {
@@ -50,6 +54,7 @@ impl Decoder {
             rows: RowBuffers::new(level > Available::SCALAR && has_own_cores()),
             planes: Default::default(),
             multi_scan: None,
+            records: None,
         }
     }
 
@@ -98,6 +103,9 @@ impl Decoder {
             header.width,
             header.height
         );
+        if let Some(record) = &header.record {
+            return self.decode_record(record, header, region, sink);
+        }
         if header.has_several_scans {
             let multi_scan = self.multi_scan.get_or_insert_with(|| Box::new(MultiScanDecoder::new()));
             let shared = (self.level, &mut self.tables, &mut self.planes);
@@ -136,6 +144,57 @@ impl Decoder {
             }
         }
         rows.finish()
+    }
+
+    /// Decodes a region of a record of coefficients.
+    fn decode_record<S: RowSink>(
+        &mut self,
+        record: &Record<'_>,
+        header: &Header<'_>,
+        region: Region,
+        sink: &mut S,
+    ) -> Result<(), Error> {
+        let needed = NeededMcus::of_sink(header, region, sink);
+        let segments = coefficients::rows::open(record, header)?;
+        let only_dc = needed.needed_blocks.iter().flatten().all(|part| part.scaled.block == 1);
+        let reader = self.records.get_or_insert_with(|| Box::new(RecordReader::new()));
+        let mut strips = StripEmitter {
+            level: self.level,
+            header,
+            region,
+            needed: &needed,
+            planes: &mut self.planes,
+            next: region.y,
+        };
+        strips.begin()?;
+        for row in needed.rows.clone() {
+            let part_of = |i: usize, v: usize, columns: &Range<usize>| {
+                let all = needed.columns_of(i, row * header.components()[i].v + v)?;
+                let common = columns.start.max(all.start)..columns.end.min(all.end);
+                (!common.is_empty()).then_some(common)
+            };
+            reader.read_row(
+                self.level,
+                header,
+                &segments,
+                row,
+                only_dc,
+                |i, v, columns| part_of(i, v, columns).is_some(),
+                |run| {
+                    if let Some(common) = part_of(run.component, run.v, &run.columns) {
+                        let within = common.start - run.columns.start..common.end - run.columns.start;
+                        let (blocks, used) = (&run.blocks[within.clone()], &run.used[within]);
+                        strips.transform_blocks((run.component, row, run.v), common, blocks, used, sink);
+                    }
+                },
+            )?;
+            strips.finish_row();
+            strips.emit(row, sink);
+            if row + 1 < needed.rows.end {
+                strips.advance();
+            }
+        }
+        Ok(())
     }
 
     /// Reads a scan once and makes its seek table. No pixel is computed.

@@ -56,6 +56,7 @@ mod seek;
 mod strips;
 mod transcode;
 
+pub use coefficients::{is_record, to_jpeg, to_record};
 pub use decoder::Decoder;
 pub use format::exif::orientation;
 pub(crate) use format::exif::orientation_of_tiff;

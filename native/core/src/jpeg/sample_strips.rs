@@ -125,6 +125,12 @@ impl NeededMcus {
         needed
     }
 
+    /// The block columns of a component that are needed of a row of blocks. None: not this row.
+    pub fn columns_of(&self, component: usize, row: usize) -> Option<Range<usize>> {
+        let part = self.needed_blocks[component].as_ref()?;
+        part.rows.contains(&row).then(|| part.columns.clone())
+    }
+
     /// Whether a component needs the row of samples above or below.
     pub fn uses_neighbour_rows(&self) -> bool {
         self.needed_blocks

@@ -87,38 +87,51 @@ impl StripEmitter<'_> {
         used: &mut Vec<u8>,
         sink: &mut S,
     ) {
-        let parts = self.header.components().iter().zip(needed_blocks(self.needed));
-        let planes = self.planes.iter_mut().zip(&coefficients.planes);
-        for (i, ((component, part), (plane, coefficients))) in parts.zip(planes).enumerate() {
+        for (i, component) in self.header.components().iter().enumerate() {
             for v in 0..component.v {
-                let row = row * component.v + v;
-                if !part.rows.contains(&row) {
+                let Some(columns) = self.needed.columns_of(i, row * component.v + v) else {
                     continue;
-                }
-                let (blocks, nonzero) = coefficients.row(row);
-                let columns = part.columns.clone();
+                };
+                let (blocks, nonzero) = coefficients.planes[i].row(row * component.v + v);
                 used.clear();
                 used.extend(
                     nonzero[columns.clone()]
                         .iter()
                         .map(|n| 64 - (n | 1).leading_zeros() as u8),
                 );
-                let order = BlockRow {
-                    from: 0,
-                    to: columns.len(),
-                    first: 0,
-                    per_mcu: 1,
-                    stride: 1,
-                };
-                let (size, quant) = (part.scaled.block, &self.header.quant[component.quant]);
-                let (out, pitch) = if self.needed.windows.is_some() {
-                    sink.samples(i, size * columns.start, size * row)
-                } else {
-                    plane.strip_from(size * v, size * columns.start)
-                };
-                idct_scaled::block_row(self.level, size, &blocks[columns], used, order, quant, out, pitch);
+                self.transform_blocks((i, row, v), columns.clone(), &blocks[columns], used, sink);
             }
         }
+    }
+
+    /// Transforms blocks of one row of blocks to samples: those of component `i` in row `v` of row `row` of MCUs, which
+    /// must be needed.
+    pub fn transform_blocks<S: RowSink>(
+        &mut self,
+        (i, row, v): (usize, usize, usize),
+        columns: Range<usize>,
+        blocks: &[[i16; 64]],
+        used: &[u8],
+        sink: &mut S,
+    ) {
+        let component = &self.header.components()[i];
+        let Some(part) = &self.needed.needed_blocks[i] else {
+            return;
+        };
+        let order = BlockRow {
+            from: 0,
+            to: columns.len(),
+            first: 0,
+            per_mcu: 1,
+            stride: 1,
+        };
+        let (size, quant) = (part.scaled.block, &self.header.quant[component.quant]);
+        let (out, pitch) = if self.needed.windows.is_some() {
+            sink.samples(i, size * columns.start, size * (row * component.v + v))
+        } else {
+            self.planes[i].strip_from(size * v, size * columns.start)
+        };
+        idct_scaled::block_row(self.level, size, blocks, used, order, quant, out, pitch);
     }
 
     pub fn finish_row(&mut self) {

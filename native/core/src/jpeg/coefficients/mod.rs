@@ -7,9 +7,16 @@
 //!
 //! DC coefficients lie apart, so that thumbnails read nothing else.
 
+mod convert;
 mod dc;
+mod rebuild;
+pub(crate) mod record;
+pub(crate) mod rows;
 mod segment;
 mod tables;
+
+pub use convert::{to_jpeg, to_record};
+pub use record::is_record;
 
 /// Groups of a block: two rows of four coefficients each, from low to high frequencies.
 const GROUPS: usize = 8;

@@ -4,6 +4,7 @@
 //! an error.
 
 use crate::error::Error;
+use crate::jpeg::coefficients::record::{Record, is_record};
 use crate::jpeg::format::markers::{self, FrameHeader, Markers, Process};
 
 pub use crate::jpeg::format::markers::Color;
@@ -67,6 +68,8 @@ pub(crate) struct Component {
 #[derive(Debug, Clone)]
 pub struct Header<'a> {
     pub(crate) bytes: &'a [u8],
+    /// Where the coefficients are kept without Huffman codes. The other fields are those of the JPEG.
+    pub(crate) record: Option<Record<'a>>,
     pub(crate) width: usize,
     pub(crate) height: usize,
     pub(crate) color: Color,
@@ -98,7 +101,11 @@ impl<'a> Header<'a> {
     /// [`Error::Unsupported`]: arithmetic coding, lossless, 12 bits, a number of components other than 1 or 3,
     /// fractional sampling, height given later (DNL). [`Error::TooLarge`], [`Error::TooManyBytes`]: above `limits`.
     /// [`Error::Corrupt`]: everything else.
+    ///
+    /// The bytes may also be a record of coefficients ([`crate::jpeg::to_record`]).
     pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, Error> {
+        let record = is_record(bytes).then(|| Record::read(bytes)).transpose()?;
+        let bytes = record.map_or(bytes, |record| record.before);
         let markers = Markers::read(bytes)?;
         let frame = &markers.frame;
         check_frame(frame, limits)?;
@@ -142,6 +149,7 @@ impl<'a> Header<'a> {
         let (mcus_x, mcus_y) = (frame.width.div_ceil(8 * hmax), frame.height.div_ceil(8 * vmax));
         let header = Header {
             bytes,
+            record,
             width: frame.width,
             height: frame.height,
             color: markers.color(),
@@ -153,7 +161,7 @@ impl<'a> Header<'a> {
             mcus_y,
             blocks_per_mcu,
             restart_interval: markers.restart_interval,
-            has_several_scans,
+            has_several_scans: has_several_scans && record.is_none(),
             process: frame.process,
             scan,
             quant: markers.quant,

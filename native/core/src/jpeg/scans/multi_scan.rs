@@ -105,6 +105,11 @@ impl MultiScanDecoder {
         Ok(&self.coefficients)
     }
 
+    /// The coefficients that were decoded.
+    pub fn into_coefficients(self) -> Coefficients {
+        self.coefficients
+    }
+
     /// Decodes the coefficients of the first `mcu_rows` rows of MCUs.
     fn decode_scans(
         &mut self,
