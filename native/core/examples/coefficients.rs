@@ -19,7 +19,11 @@ impl RowSink for Pixels {
     const PLANAR: bool = false;
 
     fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [&mut self.bytes[3 * self.width * y..][..3 * self.width], &mut [], &mut []]
+        [
+            &mut self.bytes[3 * self.width * y..][..3 * self.width],
+            &mut [],
+            &mut [],
+        ]
     }
 
     fn done(&mut self, _end: usize) {}
@@ -63,7 +67,10 @@ fn main() {
         };
         write_time += started.elapsed().as_secs_f64();
         let started = Instant::now();
-        assert!(to_jpeg(&record, &LIMITS).as_deref() == Ok(&jpeg[..]), "{name} does not come back");
+        assert!(
+            to_jpeg(&record, &LIMITS).as_deref() == Ok(&jpeg[..]),
+            "{name} does not come back"
+        );
         back_time += started.elapsed().as_secs_f64();
         kept += 1;
         jpeg_nbytes += jpeg.len();
@@ -71,7 +78,9 @@ fn main() {
         if compare {
             let mut state = jpeg.len() as u64;
             let mut random = |below: usize| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 (state >> 33) as usize % below.max(1)
             };
             for scale in [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth] {
@@ -89,7 +98,10 @@ fn main() {
                         }
                     };
                     let first = pixels(&mut decoder, &jpeg, choose);
-                    assert!(first.is_some() && first == pixels(&mut decoder, &record, choose), "{name}");
+                    assert!(
+                        first.is_some() && first == pixels(&mut decoder, &record, choose),
+                        "{name}"
+                    );
                 }
             }
         }
@@ -109,7 +121,10 @@ fn main() {
     }
     let each = |seconds: f64| 1e3 * seconds / f64::from(kept.max(1));
     println!("{kept} files come back byte for byte with equal pixels, {refused} are refused");
-    println!("bytes of records / of JPEGs: {:.3}", record_nbytes as f64 / jpeg_nbytes as f64);
+    println!(
+        "bytes of records / of JPEGs: {:.3}",
+        record_nbytes as f64 / jpeg_nbytes as f64
+    );
     println!(
         "ms a file: JPEG {:.3}, record {:.3} ({:.2} x); to write {:.3}, to write back {:.3}",
         each(jpeg_time),

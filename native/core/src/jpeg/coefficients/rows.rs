@@ -74,8 +74,7 @@ impl RecordReader {
                     } else {
                         self.window.fill(ac_bytes);
                         let kind = usize::from(i > 0);
-                        let nbytes = read_segment(level, &self.window, kind, blocks, used, &mut self.scratch);
-                        read &= nbytes == Some(ac_bytes.len());
+                        read &= read_segment(level, &self.window, kind, blocks, used, &mut self.scratch);
                     }
                     if !read {
                         return corrupt("a segment of a record of coefficients is damaged", 0);

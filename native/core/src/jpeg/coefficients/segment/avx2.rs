@@ -44,11 +44,13 @@ pub(super) fn read_segment(
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Scratch,
-) -> Option<usize> {
+) -> bool {
     blocks.as_flattened_mut().fill(0);
-    let heads = read_heads(window, kind, used, scratch)?;
-    let values = read_masks(window, kind, heads, scratch);
-    read_values(window, values, blocks, scratch)
+    let Some(heads) = read_heads(window, kind, used, scratch) else {
+        return false;
+    };
+    let (values, raw) = read_masks(window, kind, heads, scratch);
+    read_values(window, values, blocks, scratch).is_some_and(|at| window.is_read(at, raw))
 }
 
 /// A position of bits, and the number of groups.
@@ -120,18 +122,14 @@ fn store_words(words: &mut [u16; SEGMENT * GROUPS + GROUPS], at: usize, v: __m12
     }
 }
 
-/// Reads the masks of the groups. Returns the position of the values.
+/// Reads the masks of the groups. Returns the position of the values, and the number of raw masks.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn read_masks(window: &Window, kind: Kind, heads: Cursor, scratch: &mut Scratch) -> Cursor {
+fn read_masks(window: &Window, kind: Kind, heads: Cursor, scratch: &mut Scratch) -> (Cursor, usize) {
     let codes = &MASK_CODES[kind];
     let Cursor { mut at, groups } = heads;
     let kinds = &scratch.kinds[..groups.min(SEGMENT * GROUPS)];
-    let total: usize = kinds
-        .iter()
-        .map(|&kind| usize::from(codes.bits[usize::from(kind & 127)]))
-        .sum();
-    let mut raw = (at + total).div_ceil(8);
-    for (&kind, mask) in kinds.iter().zip(&mut scratch.codes) {
+    let mut raw = 0;
+    for (&kind, mask) in kinds.iter().zip(&mut scratch.masks) {
         let kind = usize::from(kind & 127);
         let count = u32::from(codes.bits[kind]);
         let code = _bzhi_u64(window.bits(at), count) as usize;
@@ -139,19 +137,20 @@ fn read_masks(window: &Window, kind: Kind, heads: Cursor, scratch: &mut Scratch)
         let entry = codes.masks[kind][code & 63];
         let is_raw = entry >> 8;
         // Without a branch: which masks have codes cannot be foreseen.
-        *mask = entry & 255 | u16::from(window.byte(raw)) & is_raw.wrapping_neg();
+        let byte = window.byte(window.filled.wrapping_sub(raw + 1));
+        *mask = entry & 255 | u16::from(byte) & is_raw.wrapping_neg();
         raw += usize::from(is_raw);
     }
-    Cursor { at: 8 * raw, groups }
+    (Cursor { at, groups }, raw)
 }
 
-/// Reads the values. Returns the bytes of the segment.
+/// Reads the values. Returns the position after them.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn read_values(window: &Window, from: Cursor, blocks: &mut [[i16; 64]], scratch: &Scratch) -> Option<usize> {
     let Cursor { mut at, groups } = from;
     let groups = groups.min(SEGMENT * GROUPS);
     let coefficients = blocks.as_flattened_mut();
-    let parts = scratch.kinds[..groups].iter().zip(&scratch.places).zip(&scratch.codes);
+    let parts = scratch.kinds[..groups].iter().zip(&scratch.places).zip(&scratch.masks);
     for ((&kind, &place), &mask) in parts {
         let (mask, width) = (mask as u8, u32::from(kind & 15));
         let bits = window.bits(at);
@@ -189,5 +188,5 @@ fn read_values(window: &Window, from: Cursor, blocks: &mut [[i16; 64]], scratch:
             _mm_storeh_pd(block.as_mut_ptr().add(8).cast(), _mm_castsi128_pd(values));
         }
     }
-    Some(at.div_ceil(8))
+    Some(at)
 }

@@ -2,14 +2,13 @@
 //!
 //! ```text
 //! profiles     a nibble for each run of 16 blocks, to a whole byte
-//! heads, masks bits, to a whole byte
-//!              for each run whose profile is not 0: the code of each block's number of groups; then for each block
+//! heads        bits; for each run whose profile is not 0: the code of each block's number of groups; then for each block
 //!              the bits that are added to the profile's widths, or the block's own head: its number of groups and the
 //!              width of each, a nibble each
-//!              then for each group of a width above 0: the code of its mask, if its kind has codes
-//! raw masks    a byte for each mask without a code
-//! values       for each coefficient that is not zero, in the order of the masks, as many bits as its group's width:
-//!              value + 2^(width - 1), less 1 if the value is positive
+//! masks        bits; for each group of a width above 0: the code of its mask, if its kind has codes
+//! values       bits, to a whole byte; for each coefficient that is not zero, in the order of the masks, as many bits as
+//!              its group's width: value + 2^(width - 1), less 1 if the value is positive
+//! raw masks    a byte for each mask without a code, from the last to the first
 //! ```
 //!
 //! Bits are taken from the lowest of a byte to the highest.
@@ -34,43 +33,54 @@ const WIDEST: u8 = 14;
 pub(crate) type Kind = usize;
 
 /// The bytes of a segment, at most [`Window::MOST`].
-pub(crate) struct Window(Box<[u8; WINDOW + PADDING]>);
+pub(crate) struct Window {
+    bytes: Box<[u8; WINDOW + PADDING]>,
+    /// How many bytes the segment has.
+    filled: usize,
+}
 
 impl Window {
     /// The most bytes of a segment: heads, masks and values of 14 bits of 64 blocks are fewer.
     pub const MOST: usize = WINDOW;
 
     pub fn new() -> Self {
-        Window(Box::new([0; WINDOW + PADDING]))
+        Window {
+            bytes: Box::new([0; WINDOW + PADDING]),
+            filled: 0,
+        }
     }
 
     /// Takes in a segment.
     pub fn fill(&mut self, bytes: &[u8]) {
-        let end = bytes.len().min(WINDOW);
-        self.0[..end].copy_from_slice(&bytes[..end]);
-        self.0[end..][..PADDING].fill(0);
+        self.filled = bytes.len().min(WINDOW);
+        self.bytes[..self.filled].copy_from_slice(&bytes[..self.filled]);
+        self.bytes[self.filled..][..PADDING].fill(0);
     }
 
     /// At least 57 bits from a bit on.
     #[inline(always)]
     fn bits(&self, at: usize) -> u64 {
-        let bytes = self.0[at / 8 & (WINDOW - 1)..].first_chunk();
+        let bytes = self.bytes[at / 8 & (WINDOW - 1)..].first_chunk();
         bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes) >> (at % 8))
     }
 
     #[inline(always)]
     fn byte(&self, at: usize) -> u8 {
-        self.0[at & (WINDOW - 1)]
+        self.bytes[at & (WINDOW - 1)]
+    }
+
+    /// Whether the segment is what was read: bits up to `at`, and raw masks.
+    fn is_read(&self, at: usize, raw: usize) -> bool {
+        at.div_ceil(8) + raw == self.filled
     }
 }
 
 /// Memory that is used for one segment after another.
 pub(crate) struct Scratch {
-    /// For each group of a width above 0: its number and width (`16 * group + width`), its place, and its mask (or
-    /// [`RAW`]).
+    /// For each group of a width above 0: its number and width (`16 * group + width`), its place, and its mask.
     kinds: [u16; SEGMENT * GROUPS + GROUPS],
     places: [u16; SEGMENT * GROUPS + GROUPS],
-    codes: [u16; SEGMENT * GROUPS],
+    masks: [u16; SEGMENT * GROUPS],
 }
 
 impl Scratch {
@@ -78,14 +88,13 @@ impl Scratch {
         Scratch {
             kinds: [0; SEGMENT * GROUPS + GROUPS],
             places: [0; SEGMENT * GROUPS + GROUPS],
-            codes: [0; SEGMENT * GROUPS],
+            masks: [0; SEGMENT * GROUPS],
         }
     }
 }
 
 /// Reads the AC coefficients of a segment. `blocks` receives 64 coefficients for each block in natural order, the first of
-/// them 0, and `used` the number of zigzag positions in use: 1, 10 or 64. Returns the number of bytes that the segment
-/// takes; None if the bytes are corrupt.
+/// them 0, and `used` the number of zigzag positions in use: 1, 10 or 64. Returns false if the bytes are corrupt.
 pub(crate) fn read_segment(
     level: Available,
     window: &Window,
@@ -93,7 +102,7 @@ pub(crate) fn read_segment(
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Scratch,
-) -> Option<usize> {
+) -> bool {
     #[cfg(target_arch = "x86_64")]
     let level = if crate::simd::has_fast_pdep() {
         level
@@ -246,7 +255,7 @@ mod tests {
                 for &level in Available::all() {
                     let (mut back, mut used) = (vec![[7; 64]; count], vec![0; count]);
                     let read = read_segment(level, &window, kind, &mut back, &mut used, &mut scratch);
-                    assert_eq!(read, Some(bytes.len()), "{} {seed}", level.level().name());
+                    assert!(read, "{} {seed}", level.level().name());
                     assert!(back == blocks, "{} {seed}", level.level().name());
                     for (block, used) in blocks.iter().zip(&used) {
                         let corner = |i: usize| i % 8 < 4 && i / 8 < 4;

@@ -10,7 +10,7 @@ pub(super) fn read_segment(
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Scratch,
-) -> Option<usize> {
+) -> bool {
     let runs = blocks.len().div_ceil(RUN);
     let mut at = 8 * runs.div_ceil(2);
     let mut take = |count: u32| {
@@ -36,7 +36,7 @@ pub(super) fn read_segment(
                 widths.first_count + code as usize
             };
             if count > GROUPS {
-                return None;
+                return false;
             }
             let mut all = 0;
             for group in 0..count {
@@ -47,7 +47,7 @@ pub(super) fn read_segment(
                     (widths.least >> (8 * group) & 255) + take(added)
                 };
                 if width > WIDEST.into() {
-                    return None;
+                    return false;
                 }
                 all |= width << (8 * group);
                 if width > 0 {
@@ -64,27 +64,20 @@ pub(super) fn read_segment(
     for i in 0..groups {
         let group = usize::from(scratch.kinds[i]);
         let code = take(codes.bits[group].into()) as usize;
-        raw += usize::from(codes.masks[group][code] >> 8);
-        // The byte follows all codes: only its place among such bytes is known yet.
-        scratch.codes[i] = codes.masks[group][code];
+        scratch.masks[i] = codes.masks[group][code];
+        if scratch.masks[i] & RAW != 0 {
+            raw += 1;
+            scratch.masks[i] = window.byte(window.filled.wrapping_sub(raw)).into();
+        }
     }
-    let first_raw = at.div_ceil(8);
-    let mut next_raw = first_raw;
-    at = 8 * (first_raw + raw);
     blocks.as_flattened_mut().fill(0);
     for i in 0..groups {
         let (group, width) = (usize::from(scratch.kinds[i] / 16), u32::from(scratch.kinds[i] % 16));
-        let mut mask = scratch.codes[i] as u8;
-        if scratch.codes[i] & RAW != 0 {
-            mask = window.byte(next_raw);
-            next_raw += 1;
-        }
-        for coefficient in (0..8).filter(|coefficient| mask >> coefficient & 1 == 1) {
-            let value = (window.bits(at) & ((1 << width) - 1)) as i32 - (1 << (width - 1));
-            at += width as usize;
+        for coefficient in (0..8).filter(|coefficient| scratch.masks[i] >> coefficient & 1 == 1) {
+            let value = take(width) as i32 - (1 << (width - 1));
             let value = if value < 0 { value } else { value + 1 };
             blocks[usize::from(scratch.places[i])][position(group, coefficient)] = value as i16;
         }
     }
-    Some(at.div_ceil(8))
+    window.is_read(at, raw)
 }

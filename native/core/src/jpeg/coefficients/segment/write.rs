@@ -71,9 +71,9 @@ pub(crate) fn write_segment(kind: Kind, blocks: &[[i16; 64]], out: &mut Vec<u8>)
         }
     }
     heads.append(&masks);
+    heads.append(&values);
     out.extend_from_slice(&heads.finish());
-    out.extend_from_slice(&raw);
-    out.extend_from_slice(&values.finish());
+    out.extend(raw.iter().rev());
     true
 }
 
