@@ -15,6 +15,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod scalar;
 mod write;
 
@@ -26,7 +28,8 @@ pub(super) use write::write_segment;
 
 /// Bytes of a window: more than a segment ever takes. A power of two, so that a mask replaces the bounds check of loads.
 const WINDOW: usize = 16 * 1024;
-const PADDING: usize = 8;
+/// Bytes after it, for the widest load.
+const PADDING: usize = 64;
 /// The most bits of a value: four of them are read at once. JPEGs of 8 bits need 11.
 const WIDEST: u8 = 14;
 /// The number of a component's kind: the first component of a picture, or another.
@@ -60,13 +63,35 @@ impl Window {
     /// At least 57 bits from a bit on.
     #[inline(always)]
     fn bits(&self, at: usize) -> u64 {
-        let bytes = self.bytes[at / 8 & (WINDOW - 1)..].first_chunk();
+        let bytes = self.bytes[(at / 8) & (WINDOW - 1)..].first_chunk();
         bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes) >> (at % 8))
     }
 
     #[inline(always)]
     fn byte(&self, at: usize) -> u8 {
         self.bytes[at & (WINDOW - 1)]
+    }
+
+    /// Eight bytes before the last `after`, from the last to the first.
+    #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
+    fn last_bytes(&self, after: usize) -> u64 {
+        match self.filled.checked_sub(after + 8) {
+            Some(from) => self.bytes[from & (WINDOW - 1)..]
+                .first_chunk()
+                .map_or(0, |bytes| u64::from_be_bytes(*bytes)),
+            None => (0..8).fold(0, |all, i| {
+                all | u64::from(self.byte(self.filled.wrapping_sub(after + i + 1))) << (8 * i)
+            }),
+        }
+    }
+
+    /// 64 bytes from a byte on.
+    #[inline]
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn load(&self, at: usize) -> core::arch::x86_64::__m512i {
+        crate::simd::avx512::load64(&self.bytes[at & (WINDOW - 1)..])
     }
 
     /// Whether the segment is what was read: bits up to `at`, and raw masks.
@@ -81,6 +106,8 @@ pub(crate) struct Scratch {
     kinds: [u16; SEGMENT * GROUPS + GROUPS],
     places: [u16; SEGMENT * GROUPS + GROUPS],
     masks: [u16; SEGMENT * GROUPS],
+    #[cfg(target_arch = "x86_64")]
+    blocks: avx512::Blocks,
 }
 
 impl Scratch {
@@ -89,6 +116,8 @@ impl Scratch {
             kinds: [0; SEGMENT * GROUPS + GROUPS],
             places: [0; SEGMENT * GROUPS + GROUPS],
             masks: [0; SEGMENT * GROUPS],
+            #[cfg(target_arch = "x86_64")]
+            blocks: avx512::Blocks::new(),
         }
     }
 }
@@ -109,7 +138,7 @@ pub(crate) fn read_segment(
     } else {
         Available::SCALAR
     };
-    dispatch!(level, [Avx2], read_segment(window, kind, blocks, used, scratch))
+    dispatch!(level, [Avx512, Avx2], read_segment(window, kind, blocks, used, scratch))
 }
 
 /// The widths that a profile gives, in the form that a `u64` of 8 bytes has.
@@ -242,9 +271,9 @@ mod tests {
     fn segments_come_back_at_every_level() {
         let mut window = Window::new();
         let mut scratch = Scratch::new();
-        for seed in 0..400 {
-            let count = [64, 63, 33, 17, 16, 1][seed as usize % 6];
-            let spread = [1, 4, 30, 200, 1023, 8192][seed as usize / 6 % 6];
+        for seed in 0..6000 {
+            let count = [64, 63, 33, 17, 16, 1, 8, 61][seed as usize % 8];
+            let spread = [1, 4, 30, 64, 129, 200, 1023, 8192][seed as usize / 8 % 8];
             let blocks = blocks(seed, count, spread, seed * 7 % 101);
             for kind in 0..2 {
                 let mut bytes = Vec::new();
