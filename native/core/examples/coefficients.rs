@@ -29,6 +29,16 @@ impl RowSink for Pixels {
     fn done(&mut self, _end: usize) {}
 }
 
+/// The shortest of several times, in seconds.
+fn best(rounds: u32, mut run: impl FnMut()) -> f64 {
+    let times = (0..rounds).map(|_| {
+        let started = Instant::now();
+        run();
+        started.elapsed().as_secs_f64()
+    });
+    times.fold(f64::MAX, f64::min)
+}
+
 fn pixels(decoder: &mut Decoder, bytes: &[u8], choose: impl Fn(&Header<'_>) -> Region) -> Option<Vec<u8>> {
     let header = Header::parse(bytes, &LIMITS).ok()?;
     let region = choose(&header);
@@ -56,7 +66,6 @@ fn main() {
     let (mut jpeg_time, mut record_time, mut write_time, mut back_time) = (0.0, 0.0, 0.0, 0.0);
     for name in &arguments {
         let jpeg = std::fs::read(name).expect("a file");
-        let started = Instant::now();
         let record = match to_record(&jpeg, &LIMITS) {
             Ok(record) => record,
             Err(error) => {
@@ -65,13 +74,10 @@ fn main() {
                 continue;
             }
         };
-        write_time += started.elapsed().as_secs_f64();
-        let started = Instant::now();
         assert!(
             to_jpeg(&record, &LIMITS).as_deref() == Ok(&jpeg[..]),
             "{name} does not come back"
         );
-        back_time += started.elapsed().as_secs_f64();
         kept += 1;
         jpeg_nbytes += jpeg.len();
         record_nbytes += record.len();
@@ -108,16 +114,10 @@ fn main() {
         let whole = |header: &Header<'_>| Region::whole(header);
         let first = pixels(&mut decoder, &jpeg, whole);
         assert!(first == pixels(&mut decoder, &record, whole), "{name}: other pixels");
-        let best = |decoder: &mut Decoder, bytes: &[u8]| {
-            let times = (0..rounds).map(|_| {
-                let started = Instant::now();
-                pixels(decoder, bytes, whole);
-                started.elapsed().as_secs_f64()
-            });
-            times.fold(f64::MAX, f64::min)
-        };
-        jpeg_time += best(&mut decoder, &jpeg);
-        record_time += best(&mut decoder, &record);
+        jpeg_time += best(rounds, || drop(pixels(&mut decoder, &jpeg, whole)));
+        record_time += best(rounds, || drop(pixels(&mut decoder, &record, whole)));
+        write_time += best(rounds, || drop(to_record(&jpeg, &LIMITS)));
+        back_time += best(rounds, || drop(to_jpeg(&record, &LIMITS)));
     }
     let each = |seconds: f64| 1e3 * seconds / f64::from(kept.max(1));
     println!("{kept} files come back byte for byte with equal pixels, {refused} are refused");

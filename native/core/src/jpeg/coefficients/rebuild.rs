@@ -333,8 +333,7 @@ fn put_ac(part: &Part<'_>, block: &Block<'_>, bits: &mut Bits) -> Option<()> {
             zeros -= 16;
         }
         let (size, value) = value_bits(block.at(k as usize));
-        bits.put_code(codes, (zeros as u8) << 4 | size as u8)?;
-        bits.put(value, size);
+        bits.put_symbol(codes, (zeros as u8) << 4 | size as u8, value, size)?;
     }
     if next < 64 {
         bits.put_code(codes, 0)?;
@@ -381,25 +380,49 @@ struct Bits {
 }
 
 impl Bits {
-    fn put_code(&mut self, codes: &Codes, symbol: u8) -> Option<()> {
+    /// Appends a symbol and the bits that follow it, up to 16.
+    #[inline]
+    fn put_symbol(&mut self, codes: &Codes, symbol: u8, bits: u32, count: u32) -> Option<()> {
         let (code, length) = codes.0[usize::from(symbol)];
         if length == 0 {
             return None;
         }
-        self.put(code.into(), length.into());
+        self.put(u32::from(code) << count | bits, u32::from(length) + count);
         Some(())
     }
 
+    fn put_code(&mut self, codes: &Codes, symbol: u8) -> Option<()> {
+        self.put_symbol(codes, symbol, 0, 0)
+    }
+
+    /// Appends up to 32 bits.
+    #[inline(always)]
     fn put(&mut self, bits: u32, count: u32) {
         self.held = self.held << count | u64::from(bits);
         self.count += count;
-        while self.count >= 8 {
-            self.count -= 8;
-            let byte = (self.held >> self.count) as u8;
-            self.out.push(byte);
-            if byte == 0xff {
-                self.out.push(0);
-            }
+        if self.count < 32 {
+            return;
+        }
+        self.count -= 32;
+        let word = (self.held >> self.count) as u32;
+        // Without a byte of ones, four bytes need no stuffing: each byte of ones becomes zero, and would borrow.
+        let inverted = !word;
+        if inverted.wrapping_sub(0x0101_0101) & !inverted & 0x8080_8080 == 0 {
+            self.out.extend_from_slice(&word.to_be_bytes());
+        } else {
+            self.put_bytes(word);
+        }
+    }
+
+    #[cold]
+    fn put_bytes(&mut self, word: u32) {
+        word.to_be_bytes().into_iter().for_each(|byte| self.put_byte(byte));
+    }
+
+    fn put_byte(&mut self, byte: u8) {
+        self.out.push(byte);
+        if byte == 0xff {
+            self.out.push(0);
         }
     }
 
@@ -407,5 +430,9 @@ impl Bits {
     fn flush(&mut self) {
         let missing = (8 - self.count % 8) % 8;
         self.put(if self.fill { (1 << missing) - 1 } else { 0 }, missing);
+        while self.count > 0 {
+            self.count -= 8;
+            self.put_byte((self.held >> self.count) as u8);
+        }
     }
 }

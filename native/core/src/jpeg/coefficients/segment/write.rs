@@ -1,8 +1,8 @@
 //! The writer of segments: for each run the profile that takes the fewest bits.
 
 use super::{GROUPS, Kind, MASK_CODES, RUN, WIDEST, WIDTHS, Widths};
-use crate::jpeg::coefficients::position;
-use crate::jpeg::coefficients::tables::MASKS;
+use crate::jpeg::coefficients::CORNERS;
+use crate::jpeg::coefficients::tables::{MASKS, PROFILES};
 
 /// Appends the AC coefficients of a segment of at most [`super::SEGMENT`] blocks. Returns false, and appends nothing, if a
 /// coefficient is too large.
@@ -26,11 +26,8 @@ pub(crate) fn write_segment(kind: Kind, blocks: &[[i16; 64]], out: &mut Vec<u8>)
             continue;
         };
         let own = (1 << widths.count_bits) - 1;
-        let heads_of_run: [Head; RUN] = core::array::from_fn(|i| {
-            measured
-                .get(i)
-                .map_or(Head::default(), |block| block.head(kind, widths))
-        });
+        let heads_of_run: [Head; RUN] =
+            core::array::from_fn(|i| measured.get(i).map_or(Head::default(), |block| block.head(widths)));
         for head in &heads_of_run[..measured.len()] {
             let code = if head.own {
                 own
@@ -62,8 +59,11 @@ pub(crate) fn write_segment(kind: Kind, blocks: &[[i16; 64]], out: &mut Vec<u8>)
                         raw.push(mask);
                     }
                 }
-                for coefficient in (0..8).filter(|coefficient| mask >> coefficient & 1 == 1) {
-                    let value = i32::from(blocks[run * RUN + i][position(group, coefficient)]);
+                let coefficients = group_of(&blocks[run * RUN + i], group);
+                let mut rest = mask;
+                while rest != 0 {
+                    let value = i32::from(coefficients[rest.trailing_zeros() as usize]);
+                    rest &= rest - 1;
                     let code = value + (1 << (width - 1)) - i32::from(value > 0);
                     values.put(code as u64, width.into());
                 }
@@ -77,6 +77,17 @@ pub(crate) fn write_segment(kind: Kind, blocks: &[[i16; 64]], out: &mut Vec<u8>)
     true
 }
 
+/// The largest of the least widths of groups.
+const MOST_LEAST: usize = 4;
+
+const _: () = {
+    let mut i = 0;
+    while i < 2 * 15 * GROUPS {
+        assert!(PROFILES[i / GROUPS / 15][i / GROUPS % 15].least[i % GROUPS] as usize <= MOST_LEAST);
+        i += 1;
+    }
+};
+
 /// What a block's coefficients need.
 #[derive(Clone, Copy, Default)]
 struct Measured {
@@ -86,6 +97,8 @@ struct Measured {
     masks: [u8; GROUPS],
     /// Bits of the masks and values at these widths.
     bits: u32,
+    /// Bits of each group at least this wide, for the least widths that profiles give.
+    least_bits: [[u16; GROUPS]; MOST_LEAST + 1],
 }
 
 /// How a block is written.
@@ -94,64 +107,93 @@ struct Head {
     own: bool,
     count: usize,
     widths: [u8; GROUPS],
-    bits: u32,
 }
 
 impl Measured {
     fn new(kind: Kind, block: &[i16; 64]) -> Option<Self> {
-        let mut measured = Measured::default();
+        let mut measured = Measured {
+            least_bits: EMPTY_BITS[kind],
+            ..Measured::default()
+        };
         for group in 0..GROUPS {
-            let mut largest = 0;
-            for i in usize::from(group == 0)..8 {
-                let value = block[position(group, i)];
-                measured.masks[group] |= u8::from(value != 0) << i;
-                largest = largest.max(value.unsigned_abs());
+            let values = group_of(block, group);
+            let mask = (0..8).fold(0, |mask, i| mask | u8::from(values[i] != 0) << i);
+            if mask == 0 {
+                continue;
             }
-            if largest > 0 {
-                // 2^(width - 1) is the largest value.
-                let width = 17 - (largest - 1).leading_zeros();
-                if width > u32::from(WIDEST) {
-                    return None;
-                }
-                measured.widths[group] = width as u8;
-                measured.count = group + 1;
-                measured.bits += group_bits(kind, group, width as u8, measured.masks[group]);
+            let largest = values
+                .iter()
+                .fold(0, |largest, value| value.unsigned_abs().max(largest));
+            // 2^(width - 1) is the largest value.
+            let width = (17 - (largest - 1).leading_zeros()) as u8;
+            if width > WIDEST {
+                return None;
+            }
+            let own = group_bits(kind, group, width, mask);
+            measured.masks[group] = mask;
+            measured.widths[group] = width;
+            measured.count = group + 1;
+            measured.bits += own;
+            for (least, bits) in (0..).zip(&mut measured.least_bits) {
+                let bits_at_least = if least <= width {
+                    own
+                } else {
+                    group_bits(kind, group, least, mask)
+                };
+                bits[group] = bits_at_least as u16;
             }
         }
         Some(measured)
     }
 
+    /// How many groups the block has in a run of a profile; None if that cannot be said.
+    fn count_in(&self, profile: &Widths) -> Option<usize> {
+        let code = self.count.saturating_sub(profile.first_count);
+        (code + 1 < 1 << profile.count_bits).then_some(profile.first_count + code)
+    }
+
+    /// Bits of a head of its own, and of all that follows it.
+    fn own_bits(&self, profile: &Widths) -> u32 {
+        profile.count_bits + 4 + 4 * self.count as u32 + self.bits
+    }
+
+    /// The fewest bits of the block in a run of a profile.
+    fn bits_in(&self, profile: &Widths) -> u32 {
+        let own = self.own_bits(profile);
+        let Some(count) = self.count_in(profile) else {
+            return own;
+        };
+        let least = profile.least.to_le_bytes();
+        let most = (profile.least + profile.added).to_le_bytes();
+        let mut bits = profile.count_bits + u32::from(profile.head_bits[count]);
+        let mut fits = true;
+        for group in 0..count {
+            fits &= self.widths[group] <= most[group];
+            bits += u32::from(self.least_bits[usize::from(least[group]) % (MOST_LEAST + 1)][group]);
+        }
+        if fits { bits.min(own) } else { own }
+    }
+
     /// The cheapest way to write the block in a run of a profile.
-    fn head(&self, kind: Kind, profile: &Widths) -> Head {
+    fn head(&self, profile: &Widths) -> Head {
         let own = Head {
             own: true,
             count: self.count,
             widths: self.widths,
-            bits: profile.count_bits + 4 + 4 * self.count as u32 + self.bits,
         };
-        let code = self.count.saturating_sub(profile.first_count);
-        if code + 1 >= 1 << profile.count_bits {
+        let Some(count) = self
+            .count_in(profile)
+            .filter(|_| self.bits_in(profile) < self.own_bits(profile))
+        else {
             return own;
-        }
-        let mut head = Head {
-            own: false,
-            count: profile.first_count + code,
-            ..Head::default()
         };
-        head.bits = profile.count_bits + u32::from(profile.head_bits[head.count]);
-        for group in 0..head.count {
-            let least = (profile.least >> (8 * group)) as u8;
-            let added = (profile.added >> (8 * group)) as u8;
-            if self.widths[group] > least + added {
-                return own;
-            }
-            let width = self.widths[group].max(least);
-            head.widths[group] = width;
-            if width > 0 {
-                head.bits += group_bits(kind, group, width, self.masks[group]);
-            }
+        let least = profile.least.to_le_bytes();
+        let widths = core::array::from_fn(|i| if i < count { self.widths[i].max(least[i]) } else { 0 });
+        Head {
+            own: false,
+            count,
+            widths,
         }
-        if head.bits < own.bits { head } else { own }
     }
 }
 
@@ -160,11 +202,35 @@ fn best_profile(kind: Kind, run: &[Measured]) -> usize {
     if run.iter().all(|block| block.count == 0) {
         return 0;
     }
-    let bits = |profile: &Widths| -> u32 { run.iter().map(|block| block.head(kind, profile).bits).sum() };
+    let bits = |profile: &Widths| -> u32 { run.iter().map(|block| block.bits_in(profile)).sum() };
     (1..=15)
         .min_by_key(|number| bits(&WIDTHS[kind][number - 1]))
         .unwrap_or(1)
 }
+
+/// The coefficients of a group, the first of all as 0.
+#[inline]
+fn group_of(block: &[i16; 64], group: usize) -> [i16; 8] {
+    let corner = usize::from(CORNERS[group]);
+    let mut values = core::array::from_fn(|i| block[corner + i % 4 + i / 4 * 8]);
+    if group == 0 {
+        values[0] = 0;
+    }
+    values
+}
+
+/// Bits of the mask of a group without coefficients, by kind, least width and group.
+static EMPTY_BITS: [[[u16; GROUPS]; MOST_LEAST + 1]; 2] = {
+    let mut all = [[[0; GROUPS]; MOST_LEAST + 1]; 2];
+    let mut i = 0;
+    while i < 2 * GROUPS * MOST_LEAST {
+        let (kind, group, width) = (i / (GROUPS * MOST_LEAST), i % GROUPS, i / GROUPS % MOST_LEAST + 1);
+        let is_listed = CODES[kind][group][width - 1][0] != NONE;
+        all[kind][width][group] = MASK_CODES[kind].bits[16 * group + width] as u16 + if is_listed { 0 } else { 8 };
+        i += 1;
+    }
+    all
+};
 
 /// Bits of a group's mask and values.
 fn group_bits(kind: Kind, group: usize, width: u8, mask: u8) -> u32 {
@@ -215,27 +281,27 @@ impl Bits {
     }
 
     /// Appends up to 32 bits.
+    #[inline]
     fn put(&mut self, bits: u64, count: u32) {
         self.held |= bits << self.count;
         self.count += count;
-        while self.count >= 8 {
-            self.bytes.push(self.held as u8);
-            self.held >>= 8;
-            self.count -= 8;
+        if self.count >= 32 {
+            self.bytes.extend_from_slice(&(self.held as u32).to_le_bytes());
+            self.held >>= 32;
+            self.count -= 32;
         }
     }
 
     fn append(&mut self, other: &Bits) {
-        for &byte in &other.bytes {
-            self.put(byte.into(), 8);
+        for word in other.bytes.as_chunks().0 {
+            self.put(u32::from_le_bytes(*word).into(), 32);
         }
         self.put(other.held, other.count);
     }
 
     fn finish(mut self) -> Vec<u8> {
-        if self.count > 0 {
-            self.bytes.push(self.held as u8);
-        }
+        let nbytes = self.count.div_ceil(8) as usize;
+        self.bytes.extend_from_slice(&self.held.to_le_bytes()[..nbytes]);
         self.bytes
     }
 }
