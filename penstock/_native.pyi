@@ -185,6 +185,33 @@ def build_index(image: Buffer, kind: str = "rows", max_pixels: SupportsIndex = 1
         `kind` is neither of the two.
     """
 
+def coefficients_from_jpeg(
+    image: Buffer, max_pixels: SupportsIndex = 134217728, max_nbytes: SupportsIndex = 1342177280
+) -> bytes:
+    """
+    Stores the coefficients of a JPEG in a form that decodes faster, without loss.
+
+    Parameters
+    ----------
+    image : buffer
+        A JPEG, baseline or progressive.
+    max_pixels, max_nbytes : int
+        As for `decode`.
+
+    Returns
+    -------
+    bytes
+        A record of coefficients, from which `jpeg_from_coefficients` makes the same file, byte for byte: this has been
+        tried. All functions that take an encoded image take it in place of the JPEG, and give the same pixels.
+
+    Raises
+    ------
+    UnsupportedError
+        The file would not come back byte for byte, or `decode` does not support its kind, or it is such a record.
+    CorruptError, TooLargeError, MemoryError
+        As for `decode`.
+    """
+
 def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None:
     """
     Copies arrays one after another, as stacking samples into a batch does. Large targets are written past the cache.
@@ -875,6 +902,30 @@ def inspect_index(image: Buffer, index: Buffer) -> tuple[str, int, int] | None:
     tuple of (str, int, int), or None
         Its kind, the number of places that it holds, and the number of places in the image (an index that is still
         being learned holds fewer). None: it is damaged or belongs to another image.
+    """
+
+def jpeg_from_coefficients(
+    record: Buffer, max_pixels: SupportsIndex = 134217728, max_nbytes: SupportsIndex = 1342177280
+) -> bytes:
+    """
+    Returns the JPEG of a record of coefficients.
+
+    Parameters
+    ----------
+    record : buffer
+        What `coefficients_from_jpeg` returned.
+    max_pixels, max_nbytes : int
+        As for `decode`.
+
+    Returns
+    -------
+    bytes
+        The JPEG that the record was made of, compared with its checksum.
+
+    Raises
+    ------
+    CorruptError, TooLargeError, MemoryError
+        As for `decode`. Also if `record` is not a record of coefficients.
     """
 
 def level_override(name: str | None) -> None:

@@ -153,6 +153,75 @@ pub fn transcode_baseline(
     Ok(PyBytes::new(py, &transcoded))
 }
 
+/// Stores the coefficients of a JPEG in a form that decodes faster, without loss.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     A JPEG, baseline or progressive.
+/// max_pixels, max_nbytes : int
+///     As for `decode`.
+///
+/// Returns
+/// -------
+/// bytes
+///     A record of coefficients, from which `jpeg_from_coefficients` makes the same file, byte for byte: this has been
+///     tried. All functions that take an encoded image take it in place of the JPEG, and give the same pixels.
+///
+/// Raises
+/// ------
+/// UnsupportedError
+///     The file would not come back byte for byte, or `decode` does not support its kind, or it is such a record.
+/// CorruptError, TooLargeError, MemoryError
+///     As for `decode`.
+#[pyfunction]
+#[pyo3(signature = (image, max_pixels=134_217_728, max_nbytes=1_342_177_280))]
+pub fn coefficients_from_jpeg(
+    py: Python<'_>,
+    image: Encoded,
+    max_pixels: u64,
+    max_nbytes: u64,
+) -> PyResult<Bound<'_, PyBytes>> {
+    let limits = Limits { max_pixels, max_nbytes };
+    let record = py
+        .detach(|| jpeg::to_record(image.bytes(), &limits))
+        .map_err(|error| errors::from_decoder(&error))?;
+    Ok(PyBytes::new(py, &record))
+}
+
+/// Returns the JPEG of a record of coefficients.
+///
+/// Parameters
+/// ----------
+/// record : buffer
+///     What `coefficients_from_jpeg` returned.
+/// max_pixels, max_nbytes : int
+///     As for `decode`.
+///
+/// Returns
+/// -------
+/// bytes
+///     The JPEG that the record was made of, compared with its checksum.
+///
+/// Raises
+/// ------
+/// CorruptError, TooLargeError, MemoryError
+///     As for `decode`. Also if `record` is not a record of coefficients.
+#[pyfunction]
+#[pyo3(signature = (record, max_pixels=134_217_728, max_nbytes=1_342_177_280))]
+pub fn jpeg_from_coefficients(
+    py: Python<'_>,
+    record: Encoded,
+    max_pixels: u64,
+    max_nbytes: u64,
+) -> PyResult<Bound<'_, PyBytes>> {
+    let limits = Limits { max_pixels, max_nbytes };
+    let image = py
+        .detach(|| jpeg::to_jpeg(record.bytes(), &limits))
+        .map_err(|error| errors::from_decoder(&error))?;
+    Ok(PyBytes::new(py, &image))
+}
+
 /// Returns facts from the header of a JPEG.
 ///
 /// Parameters

@@ -46,7 +46,10 @@ mod _native {
     #[pymodule_export]
     use crate::images::{decode, decode_samples, decode_values, orientations, sizes};
     #[pymodule_export]
-    use crate::jpeg::{build_index, decode_damaged, inspect, inspect_index, transcode_baseline};
+    use crate::jpeg::{
+        build_index, coefficients_from_jpeg, decode_damaged, inspect, inspect_index, jpeg_from_coefficients,
+        transcode_baseline,
+    };
     #[pymodule_export]
     use crate::level::{features, level_override};
     #[pymodule_export]

@@ -43,6 +43,14 @@ pub fn is_record(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
+/// The bytes of a JPEG up to its first entropy-coded one, of a record those that it keeps.
+pub(crate) fn header_bytes(image: &[u8]) -> Result<&[u8], Error> {
+    if is_record(image) {
+        return Ok(Record::read(image)?.before);
+    }
+    Ok(image)
+}
+
 /// How the blocks of a picture are cut into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {

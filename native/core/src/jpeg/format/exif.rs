@@ -1,6 +1,7 @@
 //! The orientation in the Exif segment of a JPEG (Exif 2.32, tag 0x0112), where the segment leaves no doubt.
 
 use super::markers::segment;
+use crate::jpeg::coefficients::record::header_bytes;
 
 const EXIF: &[u8] = b"Exif\0\0";
 const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
@@ -10,6 +11,7 @@ const SHORT: u16 = 3;
 /// The orientation, 1 to 8; 1 if the file has none. None: the markers or the Exif segment are damaged or unusual, the
 /// orientation may be in XMP, or the bytes are not a JPEG. Then a full parser decides.
 pub fn orientation(jpeg: &[u8]) -> Option<u8> {
+    let jpeg = header_bytes(jpeg).ok()?;
     if !jpeg.starts_with(&[0xff, 0xd8, 0xff]) {
         return None;
     }

@@ -1,6 +1,7 @@
 //! Facts about a JPEG from its header, whether this decoder supports the file or not.
 
 use crate::error::Error;
+use crate::jpeg::coefficients::record::header_bytes;
 use crate::jpeg::format::markers::{Color, Markers, Process};
 
 /// Facts from a JPEG's header.
@@ -29,7 +30,7 @@ pub struct Summary {
 /// # Errors
 /// [`Error::Corrupt`] or [`Error::Unsupported`] where the markers cannot be followed to the first scan.
 pub fn inspect(bytes: &[u8]) -> Result<Summary, Error> {
-    let markers = Markers::read(bytes)?;
+    let markers = Markers::read(header_bytes(bytes)?)?;
     let frame = &markers.frame;
     let factors: Vec<(u8, u8)> = frame.components().iter().map(|c| (c.h, c.v)).collect();
     Ok(Summary {

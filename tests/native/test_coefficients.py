@@ -1,0 +1,148 @@
+"""Records of coefficients: the same pixels as the JPEG by every path, the same file back, no damage unseen."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from penstock import _native
+from tests.native.conftest import Jpeg
+from tests.native.test_jpeg_exact import FACTORS, with_sampling
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"quality": 1.0},
+    {"quality": 2.0, "late_color": True},
+    {"late_color": True},
+    {"mode": "L"},
+    {"mode": "BGR", "filter": "bicubic"},
+    {"threads": 2, "learn": "tiles"},
+    {"learn": "rows"},
+    {"dtype": np.float32, "layout": "CHW"},
+]
+
+
+EXIF = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+"""Orientation 6."""
+
+
+def fill(files: list[bytes], geometry: NDArray[np.int32], size: tuple[int, int], **options: Any) -> NDArray[Any]:
+    """The rows of a batch."""
+    options = {"filter": "bilinear", "layout": "HWC", **options}
+    channels = 1 if options.get("mode") == "L" else 3
+    shape = (len(files), channels, *size) if options["layout"] == "CHW" else (len(files), *size, channels)
+    dtype = options.pop("dtype", np.uint8)
+    if dtype == np.float32:
+        options |= {"scale": [1 / 64] * 3, "offset": [-2.0] * 3}
+    if "learn" in options:
+        options |= {"found": [], "indices": [None] * len(files)}
+    out = np.zeros(shape, dtype)
+    failures, *_ = _native.fill(files, geometry, out, np.arange(len(files)), **options)
+    assert failures == []
+    return out
+
+
+def check_equal(image: bytes, rng: np.random.Generator) -> bytes:
+    """The record of an image, which gives the same file, facts, and pixels of random regions by all paths."""
+    record = _native.coefficients_from_jpeg(image)
+    assert _native.jpeg_from_coefficients(record) == image
+    assert _native.inspect(record) == _native.inspect(image)
+    assert _native.sizes([record]).tolist() == _native.sizes([image]).tolist()
+    assert _native.orientations([record]).tolist() == _native.orientations([image]).tolist()
+    for scale in (1, 2, 4, 8):
+        assert np.array_equal(_native.decode(record, scale=scale), _native.decode(image, scale=scale))
+    height, width = _native.decode(image).shape[:2]
+    for options in OPTIONS:
+        (x0, y0), ends = rng.integers(0, (width, height)), (width, height)
+        x1, y1 = (int(rng.integers(at + 1, end + 1)) for at, end in zip((x0, y0), ends, strict=True))
+        size = int(rng.integers(1, 40)), int(rng.integers(1, 40))
+        geometry = np.array([[x0, y0, x1, y1, size[1], size[0], 0, 0, rng.integers(0, 4)]], np.int32)
+        assert np.array_equal(fill([record], geometry, size, **options), fill([image], geometry, size, **options)), (
+            options,
+            geometry,
+        )
+    return record
+
+
+@pytest.mark.parametrize("sampling", FACTORS)
+@pytest.mark.usefixtures("level")
+def test_pixels_are_those_of_the_jpeg(sampling: str) -> None:
+    """For every sampling and size, at every level: decoded and filled pixels are equal to the bit."""
+    rng = np.random.default_rng(FACTORS[sampling])
+    for seed in range(12):
+        width, height = (int(side) for side in rng.integers(1, 300 if seed % 4 == 0 else 70, 2))
+        check_equal(with_sampling(width, height, sampling, seed), rng)
+
+
+def test_photographs_give_the_same_pixels(photographs_dir: Path) -> None:
+    """Every photograph comes back byte for byte, with the same pixels by every path, in less than 1.3 of its bytes."""
+    rng = np.random.default_rng(1)
+    for path in sorted(photographs_dir.glob("*/*.jpg")):
+        image = path.read_bytes()
+        assert len(check_equal(image, rng)) < 1.3 * len(image) + 500, path.name
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        {"gray": True},
+        {"progressive": True},
+        {"progressive": True, "gray": True},
+        {"restart_marker_blocks": 3},
+        {"restart_marker_rows": 1, "progressive": True},
+        {"quality": 100, "subsampling": 0},
+        {"quality": 1},
+        {"optimize": True, "comment": b"a comment"},
+        {"keep_rgb": True},
+        {"exif": EXIF},
+    ],
+    ids="-".join,
+)
+def test_kinds_of_files_come_back(jpeg: Jpeg, save: dict[str, Any]) -> None:
+    """Gray, progressive, restart markers, metadata and RGB: the same file, the same pixels."""
+    rng = np.random.default_rng(2)
+    for seed, (width, height) in enumerate(((1, 1), (97, 61), (300, 17))):
+        check_equal(jpeg(width, height, seed, **save), rng)
+
+
+def test_what_follows_the_last_scan_comes_back(jpeg: Jpeg) -> None:
+    """Bytes after the end marker are kept."""
+    check_equal(jpeg(40, 30) + b"after the end \xff\xd8\xff\xd9\xff", np.random.default_rng(3))
+
+
+def test_files_that_would_not_come_back_are_refused(jpeg: Jpeg) -> None:
+    """CMYK, a record, a file with bits that no encoder writes, and what is no JPEG."""
+    output = io.BytesIO()
+    Image.new("CMYK", (20, 20)).save(output, "JPEG")
+    with pytest.raises(_native.UnsupportedError):
+        _native.coefficients_from_jpeg(output.getvalue())
+    record = _native.coefficients_from_jpeg(jpeg(50, 40))
+    with pytest.raises(_native.UnsupportedError):
+        _native.coefficients_from_jpeg(record)
+    with pytest.raises(_native.CorruptError):
+        _native.coefficients_from_jpeg(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(_native.CorruptError):
+        _native.jpeg_from_coefficients(jpeg(50, 40))
+
+
+def test_no_flipped_bit_passes_unseen(jpeg: Jpeg) -> None:
+    """Of records with one bit flipped, none gives other pixels or another file: each is an error."""
+    rng = np.random.default_rng(4)
+    for seed in range(60):
+        image = jpeg(int(rng.integers(1, 90)), int(rng.integers(1, 90)), seed, progressive=seed % 5 == 0)
+        record = bytearray(_native.coefficients_from_jpeg(image))
+        for bit in rng.integers(0, 8 * len(record), 60):
+            record[bit // 8] ^= 1 << bit % 8
+            for read in (_native.decode, _native.jpeg_from_coefficients):
+                with pytest.raises((_native.CorruptError, _native.UnsupportedError, _native.TooLargeError)):
+                    read(bytes(record))
+            record[bit // 8] ^= 1 << bit % 8
+        for length in rng.integers(0, len(record), 10):
+            with pytest.raises((_native.CorruptError, _native.UnsupportedError)):
+                _native.decode(bytes(record[:length]))
