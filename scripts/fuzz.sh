@@ -47,10 +47,28 @@ for channels in (3, 4):
 PYTHON
 }
 
-[ $# -gt 0 ] || set -- decode repair index fill png webp records
+make_records() { # of the JPEGs that can be records
+  PYTHONPATH=. .venv/bin/python - "$@" <<'PYTHON'
+import contextlib
+import sys
+from pathlib import Path
+
+from penstock import _native
+
+for image in (path for folder in sys.argv[2:] for path in Path(folder).iterdir()):
+    with contextlib.suppress(_native.CorruptError, _native.UnsupportedError, _native.TooLargeError):
+        Path(sys.argv[1], image.name).write_bytes(_native.coefficients_from_jpeg(image.read_bytes()))
+PYTHON
+}
+
+[ $# -gt 0 ] || set -- decode repair coefficients index fill png webp records
 for target; do
   case $target in
     decode | repair) fuzz "$target" "${jpegs[@]}" -- -timeout=10 ;;
+    coefficients)
+      make_records "$seeds" "${jpegs[@]}"
+      fuzz coefficients "$seeds" "${jpegs[@]}" -- -timeout=10
+      ;;
     fill) fuzz fill "${jpegs[@]}" -- -timeout=20 ;;
     index) fuzz index -- -timeout=10 -max_len=600 ;;
     png)

@@ -111,6 +111,14 @@ def test_kinds_of_files_come_back(jpeg: Jpeg, save: dict[str, Any]) -> None:
         check_equal(jpeg(width, height, seed, **save), rng)
 
 
+def test_usual_huffman_tables_are_left_out(jpeg: Jpeg) -> None:
+    """They take 420 bytes of a small file, which its record does not hold."""
+    image = jpeg(16, 16, optimize=False)
+    tables = image[image.index(b"\xff\xc4") : image.index(b"\xff\xda")]
+    assert len(tables) == 432
+    assert tables not in check_equal(image, np.random.default_rng(5))
+
+
 def test_what_follows_the_last_scan_comes_back(jpeg: Jpeg) -> None:
     """Bytes after the end marker are kept."""
     check_equal(jpeg(40, 30) + b"after the end \xff\xd8\xff\xd9\xff", np.random.default_rng(3))
@@ -125,6 +133,9 @@ def test_files_that_would_not_come_back_are_refused(jpeg: Jpeg) -> None:
     record = _native.coefficients_from_jpeg(jpeg(50, 40))
     with pytest.raises(_native.UnsupportedError):
         _native.coefficients_from_jpeg(record)
+    for damaged in (jpeg(50, 40)[:-2], jpeg(50, 40)[:-2] + b"\xff\xda\xff\xd9"):
+        with pytest.raises(_native.CorruptError):
+            _native.coefficients_from_jpeg(damaged)
     with pytest.raises(_native.CorruptError):
         _native.coefficients_from_jpeg(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(_native.CorruptError):

@@ -93,7 +93,10 @@ pub fn to_jpeg(record: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
     limits.check_nbytes(record.jpeg_nbytes)?;
     let mut coefficients = Coefficients::default();
     read_record(record, &header, &mut coefficients)?;
-    let segments = [record.before, record.after].concat();
+    let Some(before) = record.restore_before() else {
+        return corrupt("the segments of a record of coefficients are damaged", 0);
+    };
+    let segments = [&before, record.after].concat();
     let nbytes = record.jpeg_nbytes as usize;
     match rebuild::write_jpeg(&header, &segments, record.filled_with_ones, &coefficients, nbytes) {
         Some(jpeg) if XxHash3_64::oneshot(&jpeg) == record.jpeg_hash => Ok(jpeg),
@@ -147,7 +150,7 @@ fn read_jpeg(header: &Header<'_>, coefficients: &mut Coefficients) -> Result<(),
             }
         }
     }
-    scan.finish_data()?;
+    scan.finish()?;
     Ok(())
 }
 

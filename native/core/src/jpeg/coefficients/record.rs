@@ -9,9 +9,13 @@
 //! 24      8      bytes of the JPEG
 //! 32      4      flags: bit 0: the bits that fill the last byte of a scan are ones
 //! 36      4      bytes of the head, these included
-//! 40      4      bytes of the JPEG before its first entropy-coded byte
+//! 40      4      bytes of the JPEG before its first entropy-coded byte, without DHT segments of usual tables
 //! 44      4      its other bytes that are not entropy-coded: segments between scans, what follows the last scan
-//! 48             these bytes, one after the other
+//! 48      4      bytes of the list of DHT segments that were left out
+//! 52             these bytes and the list, one after the other; for each segment that was left out:
+//!         2      where it lies among the bytes that were kept
+//!         1      the number of its tables
+//!         1      for each: 0 to 3 (DC and AC of luma, DC and AC of chroma)
 //!                for each row of MCUs, each component, each of its rows of blocks in an MCU, each segment:
 //!         2      the bytes of its AC coefficients
 //!                in the same order:
@@ -31,12 +35,17 @@ use core::ops::Range;
 use twox_hash::XxHash3_64;
 
 use super::SEGMENT;
+use super::tables::USUAL_TABLES;
 use crate::error::{Error, corrupt};
 use crate::jpeg::format::header::Header;
+use crate::jpeg::format::markers::segment;
 
 const MAGIC: [u8; 4] = [0x9b, b'P', b'S', b'C'];
 const VERSION: u32 = 1;
-const FIXED: usize = 48;
+const FIXED: usize = 52;
+
+/// Fuzzing reads what no checksum lets pass otherwise.
+const UNCHECKED: bool = cfg!(fuzzing);
 
 /// Whether bytes are a record.
 pub fn is_record(bytes: &[u8]) -> bool {
@@ -96,8 +105,10 @@ pub(crate) struct Record<'a> {
     bytes: &'a [u8],
     head: usize,
     /// The JPEG's bytes before its first entropy-coded one, and its other bytes that are not entropy-coded.
+    /// Segments of usual Huffman tables are left out of the first.
     pub before: &'a [u8],
     pub after: &'a [u8],
+    left_out: &'a [u8],
     /// Where the lengths begin.
     lengths: usize,
     pub jpeg_hash: u64,
@@ -119,8 +130,8 @@ impl<'a> Record<'a> {
         if long(8) != bytes.len() as u64 {
             return corrupt("a record of coefficients of another length", 8);
         }
-        let (head, before, after) = (word(36) as usize, word(40) as usize, word(44) as usize);
-        let lengths = FIXED.saturating_add(before).saturating_add(after);
+        let [head, before, after, left_out] = [36, 40, 44, 48].map(|at| word(at) as usize);
+        let lengths = [before, after, left_out].into_iter().fold(FIXED, usize::saturating_add);
         if head > bytes.len() || lengths.saturating_add(8) > head {
             return corrupt("the parts of a record of coefficients do not fit in it", 36);
         }
@@ -128,7 +139,8 @@ impl<'a> Record<'a> {
             bytes,
             head,
             before: &bytes[FIXED..FIXED + before],
-            after: &bytes[FIXED + before..lengths],
+            after: &bytes[FIXED + before..lengths - left_out],
+            left_out: &bytes[lengths - left_out..lengths],
             lengths,
             jpeg_hash: long(16),
             jpeg_nbytes: long(24),
@@ -136,10 +148,30 @@ impl<'a> Record<'a> {
         })
     }
 
+    /// The bytes of the JPEG before its first entropy-coded one.
+    pub fn restore_before(&self) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(self.before.len() + 512);
+        let (mut list, mut from) = (self.left_out, 0);
+        while let Some((&[low, high, count], rest)) = list.split_first_chunk() {
+            let at = usize::from(u16::from_le_bytes([low, high]));
+            let (tables, rest) = rest.split_at_checked(count.into())?;
+            out.extend_from_slice(self.before.get(from..at)?);
+            let nbytes = 2 + tables
+                .iter()
+                .fold(0, |sum, &table| sum + USUAL_TABLES[usize::from(table & 3)].len());
+            out.extend([0xff, 0xc4]);
+            out.extend(u16::try_from(nbytes).ok()?.to_be_bytes());
+            out.extend(tables.iter().flat_map(|&table| USUAL_TABLES[usize::from(table & 3)]));
+            (list, from) = (rest, at);
+        }
+        out.extend_from_slice(&self.before[from..]);
+        Some(out)
+    }
+
     /// Checks the head, and returns where the segments are.
     pub fn open(&self, cut: Cut) -> Result<Segments<'a>, Error> {
         let (head, hash) = self.bytes[..self.head].split_at(self.head - 8);
-        if XxHash3_64::oneshot(head).to_le_bytes() != hash {
+        if XxHash3_64::oneshot(head).to_le_bytes() != hash && !UNCHECKED {
             return corrupt("the head of a record of coefficients is damaged", 0);
         }
         let rest = &head[self.lengths..];
@@ -213,7 +245,7 @@ impl<'a> Segments<'a> {
         let Some(ac) = self.ac.get(from..from + sum(found.ac_nbytes)) else {
             return corrupt("a record of coefficients ends too early", self.head + self.ac.len());
         };
-        if (XxHash3_64::oneshot(ac) as u32).to_le_bytes() != self.hashes[row] {
+        if (XxHash3_64::oneshot(ac) as u32).to_le_bytes() != self.hashes[row] && !UNCHECKED {
             return corrupt("a row of a record of coefficients is damaged", self.head + from);
         }
         found.ac = ac;
@@ -244,6 +276,40 @@ impl<'a> Iterator for SegmentRow<'a> {
     }
 }
 
+/// The bytes of a JPEG before its first entropy-coded one without DHT segments of usual tables, and the list of these.
+fn leave_out_usual_tables(before: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let (mut kept, mut left_out) = (Vec::new(), Vec::new());
+    let mut at = 2.min(before.len());
+    kept.extend_from_slice(&before[..at]);
+    while let Ok((marker, body, offset)) = segment(before, at) {
+        let end = offset + body.len();
+        let place = u16::try_from(kept.len());
+        match (usual_tables(body), place) {
+            // Without fill bytes before the marker.
+            (Some(tables), Ok(place)) if marker == 0xc4 && offset == at + 4 => {
+                left_out.extend(place.to_le_bytes());
+                left_out.push(tables.len() as u8);
+                left_out.extend(tables);
+            }
+            _ => kept.extend_from_slice(&before[at..end]),
+        }
+        at = end;
+    }
+    kept.extend_from_slice(&before[at..]);
+    (kept, left_out)
+}
+
+/// The numbers of the tables of a DHT segment, if there are no others.
+fn usual_tables(mut body: &[u8]) -> Option<Vec<u8>> {
+    let mut found = Vec::new();
+    while !body.is_empty() {
+        let number = USUAL_TABLES.iter().position(|table| body.starts_with(table))?;
+        body = &body[USUAL_TABLES[number].len()..];
+        found.push(number as u8);
+    }
+    (found.len() < 256).then_some(found)
+}
+
 /// What a record is made of.
 pub(super) struct Parts<'a> {
     pub jpeg: &'a [u8],
@@ -261,7 +327,8 @@ pub(super) struct Parts<'a> {
 impl Parts<'_> {
     /// The bytes of the record. None if a part is too long for its field.
     pub fn join(&self) -> Option<Vec<u8>> {
-        let lengths = FIXED + self.before.len() + self.after.len();
+        let (before, left_out) = leave_out_usual_tables(self.before);
+        let lengths = FIXED + before.len() + self.after.len() + left_out.len();
         let head = lengths + 3 * self.dc_nbytes.len() + 4 * self.row_ends.len() + self.dc.len() + 8;
         let all = head + self.ac.len();
         let mut out = Vec::with_capacity(all);
@@ -271,11 +338,12 @@ impl Parts<'_> {
         out.extend(XxHash3_64::oneshot(self.jpeg).to_le_bytes());
         out.extend((self.jpeg.len() as u64).to_le_bytes());
         out.extend(u32::from(self.filled_with_ones).to_le_bytes());
-        for nbytes in [head, self.before.len(), self.after.len()] {
+        for nbytes in [head, before.len(), self.after.len(), left_out.len()] {
             out.extend(u32::try_from(nbytes).ok()?.to_le_bytes());
         }
-        out.extend_from_slice(self.before);
+        out.extend_from_slice(&before);
         out.extend_from_slice(self.after);
+        out.extend_from_slice(&left_out);
         out.extend(self.ac_nbytes.iter().flat_map(|nbytes| nbytes.to_le_bytes()));
         out.extend_from_slice(&self.dc_nbytes);
         let mut from = 0;

@@ -144,7 +144,7 @@ impl<'a> Header<'a> {
         let scan = if has_several_scans {
             markers.sos_offset // `Script` reads the scans
         } else {
-            single_scan(&markers, used)?
+            single_scan(&markers, used, record.is_some())?
         };
         let (mcus_x, mcus_y) = (frame.width.div_ceil(8 * hmax), frame.height.div_ceil(8 * vmax));
         let header = Header {
@@ -254,12 +254,13 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Sets the tables of the components for a file of one scan. Returns the offset of the scan's data.
-fn single_scan(markers: &Markers<'_>, components: &mut [Component]) -> Result<usize, Error> {
+/// Sets the tables of the components for a file of one scan. Returns the offset of the scan's data. `is_record`: no
+/// Huffman table is needed.
+fn single_scan(markers: &Markers<'_>, components: &mut [Component], is_record: bool) -> Result<usize, Error> {
     let scan = markers.scan(&markers.frame)?;
     for (component, (dc, ac)) in components.iter_mut().zip(scan.tables) {
         (component.dc, component.ac) = (dc, ac);
-        if markers.huffman[0][dc].is_none() || markers.huffman[1][ac].is_none() {
+        if !is_record && (markers.huffman[0][dc].is_none() || markers.huffman[1][ac].is_none()) {
             return Err(Error::Unsupported(
                 "a Huffman table is missing in the file (abbreviated format)",
             ));

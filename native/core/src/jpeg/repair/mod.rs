@@ -52,6 +52,9 @@ impl Decoder {
         region: Region,
         sink: &mut S,
     ) -> Result<(), Error> {
+        if header.record.is_some() {
+            return self.decode(header, region, sink);
+        }
         let count = Coefficients::count(header, header.mcus_y);
         limits.check_nbytes(count as u64 * BLOCK_BYTES + 3 * (region.width * region.height) as u64)?;
         if count > MOST_BLOCKS_PER_BYTE * header.bytes.len() {
