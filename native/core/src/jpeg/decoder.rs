@@ -176,9 +176,7 @@ impl Decoder {
             reader.read_row(
                 self.level,
                 header,
-                &segments,
-                row,
-                only_dc,
+                segments.row(row, only_dc)?,
                 |i, v, columns| part_of(i, v, columns).is_some(),
                 |run| {
                     if let Some(common) = part_of(run.component, run.v, &run.columns) {

@@ -163,9 +163,7 @@ fn read_record(record: &Record<'_>, header: &Header<'_>, coefficients: &mut Coef
         reader.read_row(
             Available::best(),
             header,
-            &segments,
-            row,
-            false,
+            segments.row(row, false)?,
             |_, _, _| true,
             |run| {
                 let row = row * header.components()[run.component].v + run.v;

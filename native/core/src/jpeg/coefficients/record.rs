@@ -209,6 +209,9 @@ pub(crate) struct Segments<'a> {
 /// The segments of a row of MCUs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentRow<'a> {
+    pub cut: Cut,
+    /// The AC coefficients are not read.
+    pub only_dc: bool,
     ac_nbytes: &'a [[u8; 2]],
     dc_nbytes: &'a [u8],
     ac: &'a [u8],
@@ -233,6 +236,8 @@ impl<'a> Segments<'a> {
             return corrupt("a record of coefficients lacks DC coefficients", self.head);
         };
         let mut found = SegmentRow {
+            cut: self.cut,
+            only_dc,
             ac_nbytes: &self.ac_nbytes[segments],
             dc_nbytes,
             ac: &[],
@@ -271,6 +276,7 @@ impl<'a> Iterator for SegmentRow<'a> {
             dc_nbytes: dc_rest,
             ac: ac_after,
             dc: dc_after,
+            ..*self
         };
         Some((dc, ac))
     }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::record::{Record, Segments};
+use super::record::{Record, SegmentRow, Segments};
 use super::segment::{Scratch, Window, read_segment};
 use super::{SEGMENT, dc};
 use crate::error::{Error, corrupt};
@@ -40,25 +40,22 @@ impl RecordReader {
     }
 
     /// Calls `take` with the blocks of a row of MCUs, of those segments for which `wants` is true (component, row of blocks
-    /// within the MCU, block columns). `only_dc`: AC coefficients are not read.
+    /// within the MCU, block columns).
     pub fn read_row(
         &mut self,
         level: Available,
         header: &Header<'_>,
-        segments: &Segments<'_>,
-        row: usize,
-        only_dc: bool,
+        mut row: SegmentRow<'_>,
         wants: impl Fn(usize, usize, &Range<usize>) -> bool,
         mut take: impl FnMut(RecordRun<'_>),
     ) -> Result<(), Error> {
-        let mut parts = segments.row(row, only_dc)?;
         for (i, component) in header.components().iter().enumerate() {
             for v in 0..component.v {
-                for segment in 0..segments.cut.across() {
-                    let Some((dc_bytes, ac_bytes)) = parts.next() else {
+                for segment in 0..row.cut.across() {
+                    let Some((dc_bytes, ac_bytes)) = row.next() else {
                         return corrupt("a record of coefficients lacks a segment", 0);
                     };
-                    let columns = segments.cut.columns(segment, component.h);
+                    let columns = row.cut.columns(segment, component.h);
                     if !wants(i, v, &columns) {
                         continue;
                     }
@@ -69,7 +66,7 @@ impl RecordReader {
                         &mut self.dc[..count],
                     );
                     let mut read = dc::read_segment(dc_bytes, dc) == Some(dc_bytes.len());
-                    if only_dc {
+                    if row.only_dc {
                         used.fill(1);
                     } else {
                         self.window.fill(ac_bytes);

@@ -255,12 +255,12 @@ mod tests {
         let mut blocks = vec![[0; 64]; count];
         for block in &mut blocks {
             let last = random() % 64;
-            for i in 1..64 {
+            for (i, value) in block.iter_mut().enumerate().skip(1) {
                 let frequency = (i / 8 + i % 8) as u32;
                 if frequency * 4 <= last && random() % 100 < present {
                     let spread = (spread >> (frequency / 2)).max(1);
                     let size = (random() % spread as u32) as i32 + 1;
-                    block[i] = if random() % 2 == 0 { size } else { -size } as i16;
+                    *value = if random() % 2 == 0 { size } else { -size } as i16;
                 }
             }
         }
