@@ -4,7 +4,7 @@
 use core::arch::x86_64::*;
 
 use super::avx2::{read_group, read_widths};
-use super::{GROUPS, Kind, MASK_CODES, RAW, Scratch, WIDEST, Window};
+use super::{GROUPS, Kind, MASK_CODES, RAW, Scratch, WIDEST, WINDOW, Window};
 use crate::jpeg::coefficients::{CORNERS, SEGMENT, position};
 use crate::simd::avx512::{load64, store_words, store64};
 
@@ -237,7 +237,7 @@ fn read_values(window: &Window, mut at: usize, blocks: &mut [[i16; 64]], scratch
         }
         let starts = _mm512_add_epi64(load_starts(starts), _mm512_set1_epi64((at % 8) as i64));
         let first = _mm512_shuffle_epi8(_mm512_srli_epi64(starts, 3), spread);
-        let bytes = window.load(at / 8);
+        let bytes = load64(&window.bytes[(at / 8) & (WINDOW - 1)..]);
         let bytes = _mm512_permutexvar_epi8(_mm512_add_epi8(first, following), bytes);
         // The rank of each coefficient among those of its group, times the width, is where its value begins.
         let ones = _mm512_maskz_set1_epi8(masks, 1);

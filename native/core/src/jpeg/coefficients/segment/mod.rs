@@ -86,14 +86,6 @@ impl Window {
         }
     }
 
-    /// 64 bytes from a byte on.
-    #[inline]
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f")]
-    fn load(&self, at: usize) -> core::arch::x86_64::__m512i {
-        crate::simd::avx512::load64(&self.bytes[at & (WINDOW - 1)..])
-    }
-
     /// Whether the segment is what was read: bits up to `at`, and raw masks.
     fn is_read(&self, at: usize, raw: usize) -> bool {
         at.div_ceil(8) + raw == self.filled
