@@ -15,6 +15,7 @@ from typing import Final
 from penstock.errors import ArgumentError
 
 __all__ = [
+    "COEFFICIENTS",
     "IMAGE_SUFFIXES",
     "MAX_PATH",
     "UNREAD_SUFFIXES",
@@ -27,6 +28,9 @@ __all__ = [
     "refuse_remote",
     "split_path",
 ]
+
+COEFFICIENTS: Final = b"\x9bPSC"
+"""The first bytes of a JPEG whose coefficients are stored without Huffman codes (``transcode="coefficients"``)."""
 
 IMAGE_SUFFIXES: Final = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}

@@ -41,7 +41,7 @@ __all__ = ["index", "merge", "pack"]
 OnError = enum.StrEnum("OnError", "RAISE SKIP")
 """What to do with images that cannot be packed."""
 
-Transcode = enum.StrEnum("Transcode", "NONE BASELINE")
+Transcode = enum.StrEnum("Transcode", "NONE BASELINE COEFFICIENTS")
 """Which images are rewritten without loss."""
 
 IndexKind = enum.StrEnum("IndexKind", "AUTO ROWS TILES")
@@ -88,7 +88,8 @@ def pack(
     transcode: Annotated[
         Transcode,
         typer.Option(
-            help="`baseline`: rewrite JPEGs of several scans (progressive) as baseline JPEGs of equal pixels."
+            help="`baseline`: rewrite JPEGs of several scans (progressive) as baseline JPEGs of equal pixels. "
+            "`coefficients`: store JPEGs without Huffman codes, which decodes faster; the files come back byte for byte."
         ),
     ] = Transcode.NONE,
     resize: Annotated[

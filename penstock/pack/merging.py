@@ -95,7 +95,7 @@ class MergeSource(Source):
     def load(self, token: Index) -> Mapping[str, Value]:
         """Read a record, and number its classes as the merged pack does."""
         number, index = self.locate(token)
-        fields = self.stores[number].read([index])[0].fields
+        fields = self.stores[number].read_stored([index])[0].fields
         numbers = self._numbers[number]
         return {**fields, **{name: renumber(fields[name], places) for name, places in numbers.items()}}
 

@@ -94,9 +94,11 @@ def pack(
         Whether to replace an existing pack, finished or not, whatever its source.
     check : {"header", "decode"}
         How each image is checked; see :mod:`penstock.pack.pipeline.image_check`.
-    transcode : {"none", "baseline"}
+    transcode : {"none", "baseline", "coefficients"}
         ``"baseline"``: store JPEGs of several scans (progressive ones, and a few others) as baseline JPEGs of the same
-        pixels and metadata, which are a few per cent larger and decode faster and in parts.
+        pixels and metadata, which are a few per cent larger and decode faster and in parts. ``"coefficients"``: store
+        the coefficients of JPEGs without Huffman codes, which decodes faster, and needs no decode index; ``store.read``
+        gives the JPEGs themselves, byte for byte. A JPEG for which that is not possible stays as it is.
     index : {"auto", "none", "rows", "tiles"}
         Make decode indices beside the finished pack. ``"auto"``: ``"tiles"``, if it has JPEGs. :func:`penstock.index`
         can make them later.

@@ -14,7 +14,7 @@ import numpy as np
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, PackError, PenstockError, StoreError
 from penstock.pack.conversion.comparison import Unreadable, is_equal, read_each
-from penstock.pack.pipeline.record_checks import to_baseline
+from penstock.pack.pipeline.record_checks import rewrite
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import Resizing
 from penstock.pack.upright_fields import state_upright
@@ -252,4 +252,4 @@ def _name_class(classes: Sequence[str], number: Value) -> Value:
 
 def _is_same_blob(stored: bytes, original: bytes) -> bool:
     """Whether a blob has the bytes of the source, or those of its lossless transcoding."""
-    return stored == original or stored == to_baseline(original)
+    return stored == original or stored == rewrite(original, "baseline")

@@ -233,6 +233,14 @@ class Store(WritableKind, ABC):
             those that were written.
         """
 
+    def read_stored(self, indices: Indices) -> list[Record]:
+        """The same records, with images as they are stored, for decoding.
+
+        A pack may hold a JPEG in a form that decodes faster (``transcode="coefficients"``), from which :meth:`read`
+        makes the file, byte for byte; decoding takes both.
+        """
+        return self.read(indices)
+
     @overload
     def __getitem__(self, index: SupportsIndex | str) -> Record: ...
     @overload

@@ -280,7 +280,7 @@ class StoreDataset(Dataset[Sample]):
         with stage("read", len(indices)):
             arrays = self._fill_arrays_at_once(plan, indices, parts, rows) if plan.arrays else []
             if arrays:
-                records = self.store.read(indices)
+                records = self.store.read_stored(indices)
             images = self._read_images(plan, indices, records) if plan.program is not None else []
         targets = ChunkTargets(plan, records, failures)
         if plan.program is not None:
@@ -344,7 +344,8 @@ class StoreDataset(Dataset[Sample]):
     def _read(self, indices: Sequence[int]) -> list[Record]:
         count = len(self)
         with stage("read", len(indices)):
-            return self.store.read([index + count if -count <= index < 0 else index for index in indices])
+            read = self.store.read_stored if self._current_plan().decodes_images else self.store.read
+            return read([index + count if -count <= index < 0 else index for index in indices])
 
     def _record_repairs(self, scope: RepairScope, indices: Sequence[int]) -> None:
         """Name the images that were repaired, by the record of each."""

@@ -152,10 +152,15 @@ class SamplePlan:
         self._target_type: type | None = None
         self._plan_filling(store)
 
+    @property
+    def decodes_images(self) -> bool:
+        """Whether a transform gets decoded images."""
+        return self._pipeline is not None or self._images is not None or self._samples is not None
+
     def sample(self, record: Record) -> Sample:
         """The sample of a record, with the key of the current sample."""
         selection = self.selection
-        transforms_images = self._pipeline is not None or self._images is not None or self._samples is not None
+        transforms_images = self.decodes_images
         for name in self.forms.keys() - selection.instances:
             selection.get_array(name, record)
         values = selection.get_values(record, views=transforms_images)

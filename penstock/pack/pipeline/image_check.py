@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.errors import DecodeError, ImageTooLargeError
+from penstock.paths import COEFFICIENTS
 from penstock.transforms.decoding import fallback
 
 __all__ = ["CHECKS", "MAX_PIXELS", "check_image"]
@@ -45,7 +46,8 @@ def check_image(content: bytes, how: str) -> tuple[int, int]:
         raise DecodeError("the file is empty")
     kind = fallback.sniff(content[:32])
     _refuse_truncated(kind, content)
-    size = _jpeg_size(content) if kind == "JPEG" else fallback.image_size(content, MAX_PIXELS)
+    is_file = kind == "JPEG" and not content.startswith(COEFFICIENTS)  # whose length its head says
+    size = _jpeg_size(content) if is_file else fallback.image_size(content, MAX_PIXELS)
     if size[0] * size[1] > MAX_PIXELS:
         raise ImageTooLargeError(
             f"an image must have at most {MAX_PIXELS} pixels, its header declares {size[0]} x {size[1]}"

@@ -32,11 +32,11 @@ __all__ = [
     "find_new_numbers",
     "make_stored_schema",
     "renumber",
-    "to_baseline",
+    "rewrite",
 ]
 
 
-TRANSCODES: Final = ("none", "baseline")
+TRANSCODES: Final = ("none", "baseline", "coefficients")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,8 @@ class RecordChecks:
     images: tuple[str, ...]  # fields of encoded images and masks
     blobs: tuple[str, ...]  # fields whose bytes are counted
     check: str  # {"header", "decode"}: how an image is checked
-    transcodes: bool
-    adds_size: bool
-    """``transcodes`` and ``adds_size``: whether JPEGs of several scans are rewritten, and whether the size of ``image``
-    is added."""
+    transcode: str  # how JPEGs are rewritten, one of TRANSCODES
+    adds_size: bool  # whether the size of ``image`` is added
     new_numbers: Mapping[str, Array]  # for fields whose classes have other numbers in the store: the new number of each
     resizing: FieldResizing | None = None  # how images are made smaller, and fields with them
     is_upright: bool = False  # whether the size that is added is that of the upright picture
@@ -81,7 +79,7 @@ class RecordChecks:
             images,
             schema.blobs,
             check,
-            transcode == "baseline",
+            transcode,
             adds_size,
             find_new_numbers(schema, stored),
             None if resizing is None else FieldResizing.for_schema(resizing, schema),
@@ -115,7 +113,7 @@ class RecordChecks:
                     warn_of_unknown_picture([each for each in self.unsaid if has_values(fields[each])])
             if name == "image" and self.adds_size:
                 checked["width"], checked["height"] = size
-            if self.transcodes and (rewritten := to_baseline(image)) is not None:
+            if (rewritten := rewrite(image, self.transcode)) is not None:
                 checked[name] = rewritten
                 transcoded += 1
         nbytes = sum(count_bytes(checked[name]) for name in self.blobs)
@@ -155,16 +153,19 @@ def renumber(value: object, numbers: Array) -> Value:
     return int(replaced) if found.ndim == 0 else replaced
 
 
-def to_baseline(image: bytes) -> bytes | None:
-    """Rewrite an image as a baseline JPEG of one scan; None for no JPEG, or where that would lose something.
+def rewrite(image: bytes, transcode: str) -> bytes | None:
+    """Rewrite a JPEG without loss; None for no JPEG, where it stays as it is, and where something would be lost.
 
-    Decoding can begin inside a JPEG of one scan. In a JPEG of several scans (every progressive one, some baseline ones)
-    it cannot, since each scan covers the whole image. The native core rewrites such a JPEG with the same coefficients,
-    and so the same pixels, and the same metadata. The result depends on the bytes alone: ``verify`` compares with it.
+    ``"coefficients"``: stored without Huffman codes, such that the file comes back byte for byte.
+    ``"baseline"``: in one scan. Decoding can begin inside a JPEG of one scan. In one of several scans (progressive, and
+    some baseline) it cannot, since each scan covers the whole image. The result has the same coefficients, and so the
+    same pixels, and the same metadata. It depends on the bytes alone: ``verify`` compares with it.
     """
-    if not image.startswith(b"\xff\xd8"):
+    if transcode == "none" or not image.startswith(b"\xff\xd8"):
         return None
     try:
+        if transcode == "coefficients":
+            return _native.coefficients_from_jpeg(image, MAX_PIXELS)
         return _native.transcode_baseline(image, MAX_PIXELS)
     except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError):
         return None  # it stays as it is, and decoding handles it

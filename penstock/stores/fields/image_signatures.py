@@ -11,14 +11,18 @@ from typing import Final
 
 import numpy as np
 
+from penstock import _native
 from penstock.errors import ArgumentError
+from penstock.paths import COEFFICIENTS
+from penstock.sample import Blob
 
-__all__ = ["are_images", "find_image_suffix", "looks_like_image", "refuse_array"]
+__all__ = ["are_images", "find_image_suffix", "looks_like_image", "make_file", "refuse_array"]
 
 _HEAD_NBYTES: Final = 16
 
 _SIGNATURES: Final = (
     (b"\xff\xd8\xff", "jpg"),
+    (COEFFICIENTS, "jpg"),
     (b"\x89PNG\r\n\x1a\n", "png"),
     (b"GIF87a", "gif"),
     (b"GIF89a", "gif"),
@@ -68,6 +72,19 @@ def are_images(contents: Iterable[bytes | memoryview]) -> bool:
     """Whether some values of a field are images: most of those that are not empty. A damaged one changes nothing."""
     found = [looks_like_image(content) for content in contents if len(content)]
     return 2 * sum(found) > len(found)
+
+
+def make_file(content: Blob) -> Blob:
+    """The file of an encoded image: the JPEG itself, byte for byte, where its coefficients are stored.
+
+    Raises ValueError if they are damaged.
+    """
+    if content[0:1] != COEFFICIENTS[:1] or content[:4] != COEFFICIENTS:
+        return content
+    try:
+        return _native.jpeg_from_coefficients(content)
+    except (_native.CorruptError, _native.TooLargeError, _native.UnsupportedError) as error:
+        raise ValueError(str(error)) from error
 
 
 def refuse_array(name: str, value: object) -> None:

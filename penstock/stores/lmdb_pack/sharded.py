@@ -166,13 +166,19 @@ class ShardedPack(Store):
         return [ShardPart(int(numbers[a]), order[a:b], wanted[a:b]) for a, b in itertools.pairwise(cuts)]
 
     def read(self, indices: Indices) -> list[Record]:
-        """The records at ``indices``; see :meth:`Store.read`."""
+        """The records at ``indices``, with the files of images; see :meth:`Store.read`."""
+        return self._read(indices, LmdbStore.read)
 
-        def read(shard: LmdbStore, numbers: NDArray[np.int64], begin: int) -> list[Record]:
-            records = shard.read(numbers)
+    def read_stored(self, indices: Indices) -> list[Record]:
+        """The records as they are stored; see :meth:`Store.read_stored`."""
+        return self._read(indices, LmdbStore.read_stored)
+
+    def _read(self, indices: Indices, read: Callable[[LmdbStore, Indices], list[Record]]) -> list[Record]:
+        def call(shard: LmdbStore, numbers: NDArray[np.int64], begin: int) -> list[Record]:
+            records = read(shard, numbers)
             return [Record(begin + each.index, each.key, each.fields) for each in records] if begin else records
 
-        return list(_order(self._call(indices, read)))
+        return list(_order(self._call(indices, call)))
 
     def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
         """One encoded field; rows of one buffer where all records are in one shard. See :meth:`Store.blobs`."""

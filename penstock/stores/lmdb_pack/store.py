@@ -11,6 +11,7 @@ fork; nothing is unpickled or written here: :mod:`.lmdb_pack.writer` writes, :mo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
@@ -27,6 +28,7 @@ from penstock.stores.common.lmdb.pages import FILE
 from penstock.stores.common.regular_file import FileIdentity
 from penstock.stores.container import ContainerStore, naming_damage
 from penstock.stores.fields.columns import get_column_dtype
+from penstock.stores.fields.image_signatures import make_file
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.indices import check_indices
 from penstock.stores.kinds import STORES
@@ -123,6 +125,33 @@ class LmdbStore(ContainerStore[OpenPack]):
         except StoreError:
             PackMap.open(self.location.local_path, self.url)  # says what is missing of a pack
             raise
+
+    def read(self, indices: Indices) -> list[Record]:
+        """The records at ``indices``, with the files of images; see :meth:`Store.read`."""
+        return self._read_each(indices, self._make_file_reader)
+
+    def read_stored(self, indices: Indices) -> list[Record]:
+        """The records as they are stored; see :meth:`Store.read_stored`."""
+        return super().read(indices)
+
+    def _make_file_reader(self, opened: OpenPack, indices: Sequence[int]) -> Callable[[int], Record]:
+        """What gives each record with the files of its images."""
+        read, images = self.make_record_reader(opened, indices), self._images
+
+        def read_files(index: int) -> Record:
+            record = read(index)
+            for name in images:
+                content = record.fields[name]
+                if (file := make_file(content)) is not content:
+                    record = Record(record.index, record.key, {**record.fields, name: file})
+            return record
+
+        return read_files if images else read
+
+    @functools.cached_property
+    def _images(self) -> tuple[str, ...]:
+        """Fields of encoded images."""
+        return tuple(name for name in self.schema.blobs if self.schema[name].kind in {"image", "mask"})
 
     def read_record(self, opened: OpenPack, index: int) -> Record:
         """One record; blobs are views of the map."""

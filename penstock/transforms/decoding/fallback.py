@@ -32,8 +32,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import _native
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
 from penstock.orientation import TURNED_BY_DECODING, Region, read_tag
+from penstock.paths import COEFFICIENTS
 from penstock.sample import Array
 from penstock.transforms.decoding import jpeg_markers
 from penstock.transforms.decoding.color_profiles import convert_to_srgb, may_have_profile
@@ -295,6 +297,8 @@ def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Ite
     _check_parts(name, encoded)
     parser = find_parser(name)
     try:
+        if encoded.startswith(COEFFICIENTS):
+            encoded = _native.jpeg_from_coefficients(encoded, max_pixels)
         with quiet(), parser(io.BytesIO(encoded), "") as image:
             check_pixels(image.size, max_pixels)
             if name == "JPEG":

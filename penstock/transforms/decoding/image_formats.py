@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from penstock.errors import DecodeError, OptionalPackageError, UnsupportedImageError
+from penstock.paths import COEFFICIENTS
 from penstock.registry import require
 
 __all__ = ["HELD_NBYTES", "PICTURE_NBYTES", "find_parser", "quiet", "sniff"]
@@ -47,6 +48,7 @@ _EXTRAS: Final = {"HEIC": "heif", "JPEG XL": "jxl"}
 
 _MAGIC: Final = {
     b"\xff\xd8\xff": "JPEG",
+    COEFFICIENTS: "JPEG",
     b"\x89PNG\r\n\x1a\n": "PNG",
     b"GIF87a": "GIF",
     b"GIF89a": "GIF",

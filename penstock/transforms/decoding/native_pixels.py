@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import BrokenImageError, DecodeError, ImageTooLargeError, UnsupportedImageError
 from penstock.orientation import Region
+from penstock.paths import COEFFICIENTS
 from penstock.repairs import get_policy, note_repair
 from penstock.sample import Array
 from penstock.transforms.decoding import fallback, jpeg_markers
@@ -46,6 +47,7 @@ _DEEP: Final = "samples"
 """Instead of a native mode: samples of 16 bits."""
 
 _JPEG: Final = b"\xff\xd8"
+_JPEGS: Final = (_JPEG, COEFFICIENTS)
 _RGB: Final = DecodedForm()
 _NOT_BROKEN: Final = (UnsupportedImageError, ImageTooLargeError)
 """Refusals of images that may be whole."""
@@ -58,11 +60,11 @@ def decode_natively(
 
     None for other files.
     """
-    is_jpeg = encoded.startswith(_JPEG)
+    is_jpeg = encoded.startswith(_JPEGS)
     mode = form.mode if form.mode in NATIVE_MODES else "RGB" if is_jpeg else _find_mode(encoded, form.mode)
     if mode is None or not _is_read_natively(encoded, scale, form):
         return None
-    if region is not None and is_jpeg and jpeg_markers.is_cut(encoded):
+    if region is not None and encoded.startswith(_JPEG) and jpeg_markers.is_cut(encoded):
         return fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes, form)
     try:
         if mode == _DEEP:
@@ -107,7 +109,7 @@ def _find_mode(encoded: bytes, mode: str) -> str | None:
 
 def _is_read_natively(encoded: bytes, scale: int, form: DecodedForm) -> bool:
     """Whether a native decoder is asked first."""
-    if encoded.startswith(_JPEG):
+    if encoded.startswith(_JPEGS):
         if form.frame or (form.to_srgb and may_have_profile(encoded)):
             return False
         return scale == 1 or bool(_native.sizes([encoded]).min() >= scale)
@@ -119,8 +121,13 @@ def in_mode(pixels: NDArray[np.uint8], jpeg: bytes, mode: str) -> Array:
     """The RGB pixels of a JPEG in a mode."""
     if mode == "RGB":
         return pixels
-    frame = jpeg_markers.frame(jpeg) if mode == "unchanged" else None
-    return from_rgb(pixels, mode, is_gray=frame is not None and frame[2] == 1)
+    is_gray = False
+    if mode == "unchanged" and jpeg.startswith(COEFFICIENTS):
+        is_gray = _native.inspect(jpeg)["components"] == 1
+    elif mode == "unchanged":
+        frame = jpeg_markers.frame(jpeg)
+        is_gray = frame is not None and frame[2] == 1
+    return from_rgb(pixels, mode, is_gray=is_gray)
 
 
 def decode_values(encoded: bytes, max_pixels: int, max_nbytes: int) -> NDArray[np.generic]:
@@ -184,7 +191,7 @@ def decode_with_pillow(
     A frame of a motion JPEG, which has no Huffman tables, gets the standard ones and is decoded natively.
     """
     # Cut files are refused, also where the part that is asked for is whole.
-    is_cut = region is not None and jpeg_markers.is_cut(encoded)
+    is_cut = region is not None and encoded.startswith(_JPEG) and jpeg_markers.is_cut(encoded)
     completed = None if is_cut else jpeg_markers.add_huffman_tables(encoded)
     if completed is not None:
         try:

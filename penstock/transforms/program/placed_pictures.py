@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock import _native, trace
 from penstock.errors import ArgumentError
+from penstock.paths import COEFFICIENTS
 from penstock.sample import Array
 from penstock.transforms.base import ImageLike
 from penstock.transforms.decoding import jpeg_markers
@@ -57,7 +58,8 @@ def open_picture(image: ImageLike, decode: Decode) -> Picture:
         image = np.asarray(image.convert("RGB"))
     if not isinstance(image, np.ndarray) or image.ndim == 1:
         encoded = as_bytes(image)
-        if encoded[:2] == _JPEG and not decode.orient and not jpeg_markers.is_cut(encoded):
+        is_whole = encoded.startswith(COEFFICIENTS) or (encoded.startswith(_JPEG) and not jpeg_markers.is_cut(encoded))
+        if is_whole and not decode.orient:
             width, height = sizes([encoded], decode.max_pixels)[0].tolist()
             return Picture(encoded, (width, height))
         with trace.stage("decode"):

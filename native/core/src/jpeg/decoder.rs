@@ -200,7 +200,7 @@ impl Decoder {
     /// # Errors
     /// [`Error::Corrupt`] where the scan is damaged, up to its end. [`Error::Unsupported`]: several scans.
     pub fn build_seek_table(&mut self, header: &Header<'_>, kind: SeekTableKind) -> Result<SeekTable, Error> {
-        if header.has_several_scans {
+        if header.has_several_scans || header.record.is_some() {
             return Err(Error::Unsupported(
                 "an index needs a single scan, this file has several (progressive or not)",
             ));
@@ -226,6 +226,7 @@ impl Decoder {
         if header.restart_interval == 0
             || !header.mcus_x.is_multiple_of(header.restart_interval)
             || header.has_several_scans
+            || header.record.is_some()
         {
             return None;
         }

@@ -161,7 +161,7 @@ impl Decoder {
         bytes: &mut PacketBuffer<'_>,
         start: usize,
     ) -> Result<SeekReport, Error> {
-        if header.has_several_scans {
+        if header.has_several_scans || header.record.is_some() {
             return Err(Error::Unsupported("several scans (progressive or not) on a device"));
         }
         let needed = NeededMcus::new(header, region);
