@@ -89,7 +89,7 @@ def pack(
         Transcode,
         typer.Option(
             help="`baseline`: rewrite JPEGs of several scans (progressive) as baseline JPEGs of equal pixels. "
-            "`coefficients`: store JPEGs without Huffman codes, which decodes faster; the files come back byte for byte."
+            "`coefficients`: store JPEGs without Huffman codes, which decodes faster; the files come back."
         ),
     ] = Transcode.NONE,
     resize: Annotated[
