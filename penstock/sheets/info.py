@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.errors import DecodeError
+from penstock.paths import COEFFICIENTS
 from penstock.sample import Array, Schema
 from penstock.stores.base import Skipped, Store
 from penstock.transforms.decoding import fallback
@@ -65,7 +66,8 @@ class StoreInfo:
     nbytes : SizeRange or None
         Bytes of the images as they are stored.
     formats : mapping of str to int
-        Number of measured images of each format, the most frequent first; ``pixels`` where pixels are stored,
+        Number of measured images of each format, the most frequent first; ``JPEG (coefficients)`` and ``pixels`` where
+        these are stored,
         ``no image`` for records without one.
     measured, sizes_measured, masks_measured : int
         Number of images on which ``nbytes`` and ``formats``, and ``width`` and ``height``, are measured, and of masks.
@@ -200,7 +202,7 @@ def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counte
     if image is not None:
         has_sizes = "width" in store.schema
         for index in _choose(store, SAMPLED):
-            encoded = store.read([index])[0].fields[image]
+            encoded = store.read_stored([index])[0].fields[image]
             if encoded is None:
                 formats["no image"] += 1
                 continue
@@ -211,7 +213,8 @@ def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counte
                 continue
             nbytes.append(len(encoded))
             try:
-                formats[fallback.sniff(bytes(encoded[:32]))] += 1
+                form = fallback.sniff(bytes(encoded[:32]))
+                formats[f"{form} (coefficients)" if encoded[:4] == COEFFICIENTS else form] += 1
                 if not has_sizes:
                     sizes.append(fallback.image_size(bytes(encoded), _MAX_PIXELS))
             except DecodeError:

@@ -15,6 +15,7 @@ from penstock.datasets.base import Dataset
 from penstock.errors import CorruptRecordError
 from penstock.paths import COEFFICIENTS
 from penstock.sample import Sample
+from penstock.sheets import info
 from tests.pack.images import picture
 from tests.pack.test_transcode import images, progressive, three_scans
 
@@ -174,3 +175,8 @@ def test_the_bytes_decode_by_themselves(pack: Path) -> None:
                 np.testing.assert_array_equal(ps.decode(kept, mode=mode), ps.decode(file, mode=mode))
             with Image.open(io.BytesIO(file)) as image:
                 assert T.sizes([kept]).tolist() == [[*image.size]]
+
+
+def test_info_counts_what_is_stored(pack: Path) -> None:
+    """How many images are stored as coefficients, and how many as files."""
+    assert info(pack).formats == {"JPEG (coefficients)": 11, "JPEG": 1, "PNG": 1}
