@@ -15,18 +15,18 @@ pub(crate) mod rows;
 mod segment;
 mod tables;
 
+use crate::jpeg::format::markers::ZIGZAG;
+
 pub use convert::{to_jpeg, to_record};
 pub use record::is_record;
 
-/// Groups of a block: two rows of four coefficients each, from low to high frequencies.
+/// Groups of a block: eight coefficients each, in zigzag order.
 const GROUPS: usize = 8;
-/// The first coefficient of each group, in natural order. The others are the three beside it and the four below.
-const CORNERS: [u8; GROUPS] = [0, 16, 4, 32, 20, 48, 36, 52];
 /// The most blocks of a segment, and the blocks of a run, which share a profile.
 pub(crate) const SEGMENT: usize = 64;
 const RUN: usize = 16;
 
 /// The natural position of coefficient `i` of a group.
 const fn position(group: usize, i: usize) -> usize {
-    CORNERS[group] as usize + i % 4 + i / 4 * 8
+    ZIGZAG[GROUPS * group + i] as usize
 }

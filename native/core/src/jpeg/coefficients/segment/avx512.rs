@@ -4,9 +4,9 @@
 use core::arch::x86_64::*;
 
 use super::avx2::{read_group, read_widths};
-use super::{GROUPS, Kind, MASK_CODES, RAW, Scratch, WIDEST, WINDOW, Window};
-use crate::jpeg::coefficients::{CORNERS, SEGMENT, position};
-use crate::simd::avx512::{load64, store_words, store64};
+use super::{GROUPS, Kind, MASK_CODES, RAW, Scratch, WIDEST, WINDOW, Window, is_low};
+use crate::jpeg::coefficients::{SEGMENT, position};
+use crate::simd::avx512::{load_words, load64, store_words, store64};
 
 /// Groups of 8 blocks.
 const CHUNK: usize = 8 * GROUPS;
@@ -94,23 +94,23 @@ pub(super) fn read_segment(
     let Some(at) = read_widths(window, kind, &mut scratch.widths[..count]) else {
         return false;
     };
-    let Some(groups) = list_groups(kind, used, scratch) else {
+    let Some(groups) = list_groups(kind, scratch) else {
         return false;
     };
     let (at, raw) = read_masks(window, kind, at, groups, scratch);
-    place_masks(count, scratch);
+    place_masks(&mut used[..count], scratch);
     window.is_read(read_values(window, at, blocks, scratch), raw)
 }
 
-/// Lists the groups that are there, and says which positions of each block are in use. Returns their number.
+/// Lists the groups that are there. Returns their number.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
-fn list_groups(kind: Kind, used: &mut [u8], scratch: &mut Blocks) -> Option<usize> {
+fn list_groups(kind: Kind, scratch: &mut Blocks) -> Option<usize> {
     let numbers = bytes!(i => 16 * (i % GROUPS));
     let codes = &MASK_CODES[kind].bits;
     let (low, high) = (load64(&codes[..64]), load64(&codes[64..]));
     let mut groups = 0;
     let mut too_wide = 0;
-    for (widths, used) in scratch.widths.chunks_exact(8).zip(used.chunks_mut(8)) {
+    for widths in scratch.widths.chunks_exact(8) {
         let widths = load_quads(widths);
         too_wide |= _mm512_cmpgt_epu8_mask(widths, _mm512_set1_epi8(WIDEST as i8));
         let present = _mm512_test_epi8_mask(widths, widths);
@@ -118,12 +118,6 @@ fn list_groups(kind: Kind, used: &mut [u8], scratch: &mut Blocks) -> Option<usiz
         store64(&mut scratch.kinds[groups..], kinds);
         store64(&mut scratch.bits[groups..], _mm512_permutex2var_epi8(low, kinds, high));
         groups += present.count_ones() as usize;
-        let some = _mm512_test_epi64_mask(widths, widths);
-        let many = _mm512_test_epi64_mask(widths, _mm512_set1_epi64(!0xffff));
-        let positions = _mm_mask_blend_epi8(some.into(), _mm_set1_epi8(1), _mm_set1_epi8(10));
-        let positions = _mm_mask_blend_epi8(many.into(), positions, _mm_set1_epi8(64));
-        let positions = (_mm_cvtsi128_si64(positions) as u64).to_le_bytes();
-        used.copy_from_slice(&positions[..used.len()]);
     }
     // The last vector of masks may be longer than the list.
     store64(&mut scratch.bits[groups..], _mm512_setzero_si512());
@@ -166,18 +160,35 @@ fn read_masks(window: &Window, kind: Kind, mut at: usize, groups: usize, scratch
     (at, raw)
 }
 
-/// Gives the listed masks to the groups of the blocks, and finds where the values of each group begin.
+/// Bit k: the coefficient at zigzag position k is one of the 4 x 4 of the lowest frequencies.
+const LOW: u64 = {
+    let (mut all, mut k) = (0, 0);
+    while k < 64 {
+        all |= (is_low(position(k / GROUPS, k % GROUPS)) as u64) << k;
+        k += 1;
+    }
+    all
+};
+
+/// Gives the listed masks to the groups of the blocks, says which positions of each block are in use, and finds where the
+/// values of each group begin.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
-fn place_masks(count: usize, scratch: &mut Blocks) {
+fn place_masks(used: &mut [u8], scratch: &mut Blocks) {
     let nibbles = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
     let low = _mm512_set1_epi8(15);
     let mut groups = 0;
-    for first in (0..count).step_by(8) {
+    for (first, used) in (0..).step_by(8).zip(used.chunks_mut(8)) {
         let widths = load_quads(&scratch.widths[first..]);
         let present = _mm512_test_epi8_mask(widths, widths);
         let masks = _mm512_maskz_expand_epi8(present, load64(&scratch.listed[groups..]));
         groups += present.count_ones() as usize;
         store_quads(&mut scratch.masks[first..], masks);
+        let some = _mm512_test_epi64_mask(masks, masks);
+        let many = _mm512_test_epi64_mask(masks, _mm512_set1_epi64(!LOW as i64));
+        let positions = _mm_mask_blend_epi8(some.into(), _mm_set1_epi8(1), _mm_set1_epi8(10));
+        let positions = _mm_mask_blend_epi8(many.into(), positions, _mm_set1_epi8(64));
+        let positions = (_mm_cvtsi128_si64(positions) as u64).to_le_bytes();
+        used.copy_from_slice(&positions[..used.len()]);
         let counts = _mm512_add_epi8(
             _mm512_shuffle_epi8(nibbles, _mm512_and_si512(masks, low)),
             _mm512_shuffle_epi8(nibbles, _mm512_and_si512(_mm512_srli_epi16(masks, 4), low)),
@@ -266,21 +277,27 @@ fn read_values(window: &Window, mut at: usize, blocks: &mut [[i16; 64]], scratch
 }
 
 /// Reads the values of a block group by group.
-#[cold]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn read_wide(window: &Window, mut at: usize, widths: u64, masks: u64, block: &mut [i16; 64]) {
-    *block = [0; 64];
+    let mut groups = [[0; 8]; GROUPS];
     for group in (0..GROUPS).filter(|group| widths >> (8 * group) & 255 != 0) {
         let (width, mask) = ((widths >> (8 * group)) as u8, (masks >> (8 * group)) as u8);
-        read_group(
-            window,
-            at,
-            mask,
-            width.into(),
-            &mut block[usize::from(CORNERS[group])..],
-        );
+        groups[group] = read_group(window, at, mask, width.into());
         at += mask.count_ones() as usize * usize::from(width);
     }
+    let [low, high] = groups.as_flattened().as_chunks::<32>().0 else {
+        unreachable!("a block has two halves");
+    };
+    let (low, high) = (load_words(low), load_words(high));
+    let natural = load64(&NATURAL);
+    let [upper, lower] = block.as_chunks_mut::<32>().0 else {
+        unreachable!("a block has two halves");
+    };
+    let from = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(natural));
+    store_words(upper, _mm512_permutex2var_epi16(low, from, high));
+    let from = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(natural, 1));
+    store_words(lower, _mm512_permutex2var_epi16(low, from, high));
 }
 
 #[inline]

@@ -99,6 +99,8 @@ pub(crate) struct Scratch {
     places: [u16; SEGMENT * GROUPS + GROUPS],
     masks: [u16; SEGMENT * GROUPS],
     #[cfg(target_arch = "x86_64")]
+    groups: avx2::Groups,
+    #[cfg(target_arch = "x86_64")]
     blocks: avx512::Blocks,
 }
 
@@ -108,6 +110,8 @@ impl Scratch {
             kinds: [0; SEGMENT * GROUPS + GROUPS],
             places: [0; SEGMENT * GROUPS + GROUPS],
             masks: [0; SEGMENT * GROUPS],
+            #[cfg(target_arch = "x86_64")]
+            groups: avx2::Groups::new(),
             #[cfg(target_arch = "x86_64")]
             blocks: avx512::Blocks::new(),
         }
@@ -213,17 +217,26 @@ const fn mask_codes(kind: Kind) -> MaskCodes {
     codes
 }
 
-/// Zigzag positions in use of a block with these widths: groups 0 and 1 are the 4 x 4 coefficients of the lowest
-/// frequencies.
-#[inline(always)]
-fn positions_in_use(widths: u64) -> u8 {
-    if widths == 0 {
-        1
-    } else if widths >> 16 == 0 {
-        10
-    } else {
-        64
+/// Zigzag positions in use of a block: 10 stands for the 4 x 4 coefficients of the lowest frequencies.
+fn positions_in_use(block: &[i16; 64]) -> u8 {
+    let [mut low, mut high] = [0; 2];
+    for (i, &value) in block.iter().enumerate() {
+        if is_low(i) {
+            low |= value;
+        } else {
+            high |= value;
+        }
     }
+    match (low, high) {
+        (0, 0) => 1,
+        (_, 0) => 10,
+        _ => 64,
+    }
+}
+
+/// Whether a coefficient is one of the 4 x 4 of the lowest frequencies, by its natural position.
+const fn is_low(position: usize) -> bool {
+    position % 8 < 4 && position < 32
 }
 
 #[cfg(test)]
@@ -279,11 +292,11 @@ mod tests {
                     assert!(read, "{} {seed}", level.level().name());
                     assert!(back == blocks, "{} {seed}", level.level().name());
                     for (block, used) in blocks.iter().zip(&used) {
-                        let corner = |i: usize| i % 8 < 4 && i / 8 < 4;
-                        let needed = (0..64)
-                            .filter(|&i| block[i] != 0)
-                            .map(|i| if corner(i) { 10 } else { 64 });
-                        assert!(*used >= needed.max().unwrap_or(1));
+                        let in_use = |wanted: bool| (1..64).any(|i| is_low(i) == wanted && block[i] != 0);
+                        assert_eq!(
+                            *used,
+                            [[1, 10], [64, 64]][usize::from(in_use(false))][usize::from(in_use(true))]
+                        );
                     }
                     all_used.push(used);
                 }

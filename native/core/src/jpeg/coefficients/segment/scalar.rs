@@ -24,7 +24,6 @@ pub(super) fn read_segment(
         let to = (from + RUN).min(blocks.len());
         let profile = usize::from(window.byte(run / 2) >> (run % 2 * 4) & 15);
         let Some(widths) = profile.checked_sub(1).map(|number| &WIDTHS[kind][number]) else {
-            used[from..to].fill(1);
             continue;
         };
         let own = (1 << widths.count_bits) - 1;
@@ -38,7 +37,6 @@ pub(super) fn read_segment(
             if count > GROUPS {
                 return false;
             }
-            let mut all = 0;
             for group in 0..count {
                 let width = if code == own {
                     take(4)
@@ -49,14 +47,12 @@ pub(super) fn read_segment(
                 if width > WIDEST.into() {
                     return false;
                 }
-                all |= width << (8 * group);
                 if width > 0 {
                     scratch.kinds[groups] = (16 * group) as u16 + width as u16;
                     scratch.places[groups] = block as u16;
                     groups += 1;
                 }
             }
-            used[block] = positions_in_use(all);
         }
     }
     let codes = &MASK_CODES[kind];
@@ -78,6 +74,9 @@ pub(super) fn read_segment(
             let value = if value < 0 { value } else { value + 1 };
             blocks[usize::from(scratch.places[i])][position(group, coefficient)] = value as i16;
         }
+    }
+    for (block, used) in blocks.iter().zip(used) {
+        *used = positions_in_use(block);
     }
     window.is_read(at, raw)
 }

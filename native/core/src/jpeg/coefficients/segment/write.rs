@@ -1,7 +1,7 @@
 //! The writer of segments: for each run the profile that takes the fewest bits.
 
 use super::{GROUPS, Kind, MASK_CODES, RUN, WIDEST, WIDTHS, Widths};
-use crate::jpeg::coefficients::CORNERS;
+use crate::jpeg::coefficients::position;
 use crate::jpeg::coefficients::tables::{MASKS, PROFILES};
 
 /// Appends the AC coefficients of a segment of at most [`super::SEGMENT`] blocks. Returns false, and appends nothing, if a
@@ -211,8 +211,7 @@ fn best_profile(kind: Kind, run: &[Measured]) -> usize {
 /// The coefficients of a group, the first of all as 0.
 #[inline]
 fn group_of(block: &[i16; 64], group: usize) -> [i16; 8] {
-    let corner = usize::from(CORNERS[group]);
-    let mut values = core::array::from_fn(|i| block[corner + i % 4 + i / 4 * 8]);
+    let mut values = core::array::from_fn(|i| block[position(group, i)]);
     if group == 0 {
         values[0] = 0;
     }
