@@ -37,7 +37,8 @@ from penstock.errors import (
 from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import RowKeys
-from penstock.stores.common.mirrors import announce_ranges, read_mended
+from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mirrors import read_mended
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.common.regular_file import FileIdentity, fingerprint_files, identify, name_failure
 from penstock.stores.fields.columns import make_column
@@ -256,6 +257,7 @@ class ContainerStore(ForeignStore[T_opened]):
         super().__init__(path, **options)
         self._files = tuple(self.location.paths if files is None else files)
         self._file_names = tuple(map(os.fspath, self._files))
+        self._sources = MappedFiles(self._files)  # which is asked for copies of remote objects alone
         self._identities = self._identify_all(self._files)
         self._opened = self._make_opened()
         self._fingerprint = ""
@@ -323,24 +325,19 @@ class ContainerStore(ForeignStore[T_opened]):
         if not self._announces:
             return False
         numbers, opened = self._check_indices(indices), self.get_opened(())
-        if (submit := self.announce_places(opened, numbers)) is not None:
-            submit(functools.partial(self.announce, opened, numbers))
+        if self.announce_places(opened, numbers):
+            self._sources.source(0).submit(functools.partial(self.announce, opened, numbers))
             return True
         return self.announce(opened, numbers) > 0
 
-    def announce_places(
-        self, opened: T_opened, indices: Sequence[int]
-    ) -> Callable[[Callable[[], object]], object] | None:
-        """Begin to fetch what says where records of remote objects are.
-
-        Returns what calls a function once that is asked for; None if nothing is missing. By default nothing is.
-        """
+    def announce_places(self, opened: T_opened, indices: Sequence[int]) -> bool:
+        """Begin to fetch what says where records of remote objects are; False if nothing of it is missing."""
         del opened, indices
-        return None
+        return False
 
     def announce(self, opened: T_opened, indices: Sequence[int]) -> int:
         """Begin to fetch the bytes of records of remote objects; how many bytes are asked for."""
-        return announce_ranges(self._file_names, self.ranges_of(opened, indices))
+        return self._sources.announce(self.ranges_of(opened, indices))
 
     def iterate(self, opened: T_opened) -> Iterator[int]:
         """The indices of all records, in order; those of remote objects are fetched ahead."""
@@ -435,6 +432,7 @@ class ContainerStore(ForeignStore[T_opened]):
         """Notice changes of other files, too, which this store reads through its own."""
         self._files += tuple(files)
         self._file_names = tuple(map(os.fspath, self._files))
+        self._sources = MappedFiles(self._files)
         self._identities += self._identify_all(files)
 
     def _identify_all(self, files: Sequence[Path]) -> tuple[FileIdentity, ...]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from penstock.system.interrupts import pass_on_interrupts
 
-__all__ = ["map_file", "reserve"]
+__all__ = ["is_map", "map_file", "reserve"]
 
 pass_on_interrupts()
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -38,6 +38,12 @@ def map_file(fd: int, nbytes: int, *, is_writable: bool = True) -> NDArray[np.ui
     return np.asarray(_MappedFile(fd, nbytes, is_writable=is_writable)) if nbytes else np.empty(0, np.uint8)
 
 
+def is_map(held: object) -> bool:
+    """Whether it is the map of a file: by :func:`map_file`, one that cannot be written to, or by ``mmap.mmap``."""
+    base: object = getattr(held, "base", None)
+    return isinstance(held, mmap.mmap) or (isinstance(base, _MappedFile) and not base.is_writable)
+
+
 def reserve(fd: int, nbytes: int) -> None:
     """Have the disk give a file room for all its bytes; OSError if there is none.
 
@@ -52,10 +58,10 @@ def reserve(fd: int, nbytes: int) -> None:
 
 
 class _MappedFile:
-    __slots__ = ("__array_interface__", "_address", "_nbytes")
+    __slots__ = ("__array_interface__", "_address", "_nbytes", "is_writable")
 
     def __init__(self, fd: int, nbytes: int, *, is_writable: bool) -> None:
-        self._nbytes, self._address = nbytes, None
+        self._nbytes, self._address, self.is_writable = nbytes, None, is_writable
         access = mmap.PROT_READ | (mmap.PROT_WRITE if is_writable else 0)
         address = _libc.mmap(None, nbytes, access, mmap.MAP_SHARED, fd, 0)
         if address == _FAILED:

@@ -163,7 +163,10 @@ class ParquetStore(ColumnarStore[ParquetReader]):
 
     def open_files(self) -> ParquetReader:
         """Map the files."""
-        chunks = ParquetChunks(self._files, self._index, memory_nbytes=self._memory_nbytes, check=self._check)
+        is_remote, memory_nbytes = self.location.remote is not None, self._memory_nbytes
+        chunks = ParquetChunks(
+            self._files, self._index, memory_nbytes=memory_nbytes, check=self._check, is_remote=is_remote
+        )
         return ParquetReader(chunks, self._plan.fields, self._image_files)
 
     def close_files(self, opened: ParquetReader) -> None:

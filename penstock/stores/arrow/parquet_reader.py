@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -26,7 +25,6 @@ from penstock.stores.arrow.parquet_pages import ChunkPages, Decompress, Unsuppor
 from penstock.stores.arrow.table import ColumnarReader, GetBytes, GetValue, ImageFiles
 from penstock.stores.common.kept_objects import KeptObjects
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.common.mirrors import MirrorFile, find_mirror
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +37,6 @@ _CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 """Names in pyarrow of the codecs of Parquet; 0 is none."""
 _MAX_RESIDENT_NBYTES: Final = 1 << 28
 """Small columns of more bytes are read row group by row group."""
-_MAX_ADVISED_NBYTES: Final = 1 << 25
 
 
 class ParquetChunks:
@@ -55,13 +52,17 @@ class ParquetChunks:
         Bytes of unpacked pages and row groups to keep.
     check : bool
         Whether the checksums of pages are compared.
+    is_remote : bool
+        Whether they are copies of remote objects.
     """
 
-    def __init__(self, paths: Sequence[Path], index: ParquetIndex, *, memory_nbytes: int, check: bool) -> None:
-        self.index, self._check = index, check
+    def __init__(
+        self, paths: Sequence[Path], index: ParquetIndex, *, memory_nbytes: int, check: bool, is_remote: bool
+    ) -> None:
+        self.index, self._check, self.is_remote = index, check, is_remote
         self.cache = KeptObjects(memory_nbytes)
         self._mapped = MappedFiles(paths)
-        self.paths = tuple(paths)
+        self._paths = tuple(paths)
         self._metadata: dict[int, pq.FileMetaData] = {}
 
     def find(self, row: int) -> tuple[int, int]:
@@ -75,12 +76,12 @@ class ParquetChunks:
         wanted = [name if any(_is_below(leaf, name) for leaf in index.unpacked_nbytes) else column]
         begin, end = (0, len(index.groups)) if group is None else (group, group + 1)
         leaves = [leaf for leaf in index.spans if _is_below(leaf, wanted[0])]
-        for each in range(begin, end):
+        for each in range(begin, end) if self.is_remote else ():
             self.announce(each, [index.spans[leaf][each] for leaf in leaves])
         chunks: list[pa.Array] = []
-        for number in range(len(self.paths)) if group is None else index.files[begin:end]:
+        for number in range(len(self._paths)) if group is None else index.files[begin:end]:
             metadata = self._metadata.get(number)
-            with open_parquet(self.paths[number], check=self._check, metadata=metadata) as file, _naming_damage():
+            with open_parquet(self._paths[number], check=self._check, metadata=metadata) as file, _naming_damage():
                 if group is None:
                     table = file.read(columns=wanted, use_threads=False)
                 else:
@@ -104,29 +105,18 @@ class ParquetChunks:
         except UnsupportedPageError:
             return None
 
-    def find_mirror(self, group: int) -> MirrorFile | None:
-        """The remote object of a row group."""
-        return find_mirror(self.paths[self.index.files[group]])
+    def announce(self, group: int, spans: Iterable[tuple[int, int]]) -> None:
+        """Begin to read ranges of the file of a row group."""
+        self._mapped.announce((self.index.files[group], *span) for span in spans)
 
-    def announce(self, group: int, spans: Sequence[tuple[int, int]]) -> bool:
-        """Begin to fetch ranges of the file of a row group, if it is remote; whether it is."""
-        if (mirror := self.find_mirror(group)) is None:
-            return False
-        mirror.announce((at, size) for at, size in spans if at + size <= mirror.nbytes)
-        return True
+    def announce_pages(self, name: str, group: int, spans: Iterable[tuple[int, int] | None]) -> None:
+        """Begin to read pages of a column chunk; None: the whole chunk."""
+        begin, nbytes = self.index.spans[name][group]
+        self.announce(group, [(begin, nbytes) if span is None else (begin + span[0], span[1]) for span in spans])
 
-    def advise(self, name: str, group: int, span: tuple[int, int] | None) -> None:
-        """Let the system begin to read a page of a column chunk, or the whole chunk."""
-        first, size = self.index.spans[name][group]
-        begin, nbytes = span or (0, size)
-        begin += first
-        if self.announce(group, [(begin, nbytes)]):
-            return
-        whole = self._mapped.whole(self.index.files[group])
-        end = min(begin + min(nbytes, _MAX_ADVISED_NBYTES), len(whole))
-        begin -= begin % mmap.PAGESIZE
-        if isinstance(whole.obj, mmap.mmap) and 0 <= begin < end:
-            whole.obj.madvise(mmap.MADV_WILLNEED, begin, end - begin)
+    def submit(self, group: int, call: Callable[[], object]) -> None:
+        """Call it in another thread, once what was announced of the remote file of a row group is asked for."""
+        self._mapped.source(self.index.files[group]).submit(call)
 
 
 class ParquetReader(ColumnarReader):
@@ -149,7 +139,7 @@ class ParquetReader(ColumnarReader):
 
     def prefetch(self, rows: Sequence[int]) -> None:
         """Let the system read the pages of large fields ahead; fetch those of remote files."""
-        if find_mirror(self._chunks.paths[0]) is not None:  # perhaps no record is read in this process
+        if self._chunks.is_remote:  # perhaps no record is read in this process
             for name, field in self._fields.items():
                 if field.field.is_blob:
                     self.open_field(name)
@@ -217,21 +207,21 @@ class _PagedColumn:
 
     def prefetch(self, rows: Sequence[int]) -> None:
         """Let the system read the pages of some rows ahead: the whole chunk of a row group that was not read yet."""
-        spans: set[tuple[int, tuple[int, int] | None]] = set()
+        spans: dict[int, set[tuple[int, int] | None]] = {}
         unknown: dict[int, list[int]] = {}
         for row in rows:
             if 0 <= row < self._chunks.index.starts[-1]:
                 group, place = self._chunks.find(row)
                 pages = self._pages.get(group)
-                if group not in self._pages and self._chunks.find_mirror(group) is not None:
+                if self._chunks.is_remote and group not in self._pages:
                     unknown.setdefault(group, []).append(row)
                 else:
-                    spans.add((group, None if pages is None else pages.get_span(pages.find(place)[0])))
-        for group, span in spans:
-            self._chunks.advise(self._name, group, span)
+                    span = None if pages is None else pages.get_span(pages.find(place)[0])
+                    spans.setdefault(group, set()).add(span)
+        for group, pages_of_group in spans.items():
+            self._chunks.announce_pages(self._name, group, pages_of_group)
         for group, wanted in unknown.items():
-            if (mirror := self._chunks.find_mirror(group)) is not None:
-                mirror.submit(functools.partial(self._find_pages, group, wanted))
+            self._chunks.submit(group, functools.partial(self._find_pages, group, wanted))
 
     def _find_pages(self, group: int, rows: Sequence[int]) -> None:
         """Fetch the pages of some rows of a remote row group whose pages are not known."""

@@ -6,20 +6,29 @@ cache: nothing is copied.
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Final
 
-from penstock.stores.common.mirrors import ByteRanges, ByteSource, MirrorBytes, find_mirror
+import numpy as np
+
+from penstock import _native
+from penstock.stores.common.mirrors import ByteRanges, ByteSource, find_mirror
 from penstock.stores.common.regular_file import open_regular
 from penstock.system.mapping import map_file, reserve
 
 __all__ = ["MappedFiles", "identify_file", "map_sized", "open_source"]
 
+_READ_AHEAD_NBYTES: Final = 1 << 28
+"""Bytes that are read ahead at once, of a file of this machine."""
+_MAX_RANGE_NBYTES: Final = 1 << 25
+"""The same of one range."""
+
 
 class MappedFiles:
-    """Regular files, each mapped when it is first read in this process.
+    """Regular files, or copies of remote objects, each opened when it is first read in this process.
 
     ``paths``: the files, numbered from 0. They must not be truncated while they are mapped: see
     :class:`~penstock.stores.container.ContainerStore`, which compares their sizes before each read.
@@ -27,32 +36,33 @@ class MappedFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
-        self._views: list[memoryview | None] = [None] * len(self._paths)
+        self._sources: list[ByteSource | None] = [None] * len(self._paths)
 
     def __len__(self) -> int:
         return len(self._paths)
 
-    def whole(self, number: int) -> memoryview:
-        """All bytes of a file: a read-only view. Two threads may map a file twice; one of the maps is then kept.
+    def source(self, number: int) -> ByteSource:
+        """The bytes of a file. Two threads may open a file twice; one of both is then kept.
 
         Raises OSError if it cannot be opened, or is not a regular file.
         """
-        view = self._views[number]
-        if view is None:
-            descriptor = open_regular(self._paths[number])
-            try:
-                nbytes = os.fstat(descriptor).st_size
-                view = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if nbytes else b"")
-            finally:
-                os.close(descriptor)
-            self._views[number] = view
-        return view
+        source = self._sources[number]
+        if source is None:
+            source = self._sources[number] = open_source(self._paths[number])
+        return source
+
+    def whole(self, number: int) -> memoryview:
+        """All bytes of a file, a read-only view: those of a remote object are fetched. OSError as :meth:`source`."""
+        source = self.source(number)
+        source.require()
+        return source.window
 
     def ranges(self, number: int, begin: int = 0, nbytes: int | None = None) -> ByteRanges:
-        """Return bytes of a file, by default all; of a remote copy, slices are fetched when they are taken."""
-        if (mirror := find_mirror(self._paths[number])) is not None:
-            return MirrorBytes(mirror, begin, nbytes)
-        return self.whole(number) if nbytes is None else self.view(number, begin, nbytes)
+        """Return bytes of a file, by default all; of a remote copy, slices are fetched when they are taken.
+
+        Raises ValueError and OSError as :meth:`view`.
+        """
+        return self.source(number).ranges(begin, nbytes)
 
     def view(self, number: int, offset: int, nbytes: int) -> memoryview:
         """A range of bytes of a file: a read-only view.
@@ -62,16 +72,20 @@ class MappedFiles:
         ValueError
             If the range is not inside the file.
         OSError
-            As :meth:`whole`.
+            As :meth:`source`.
         """
-        if (mirror := find_mirror(self._paths[number])) is not None:
-            return mirror.read(offset, nbytes)
-        whole = self._views[number] or self.whole(number)
-        if offset < 0 or nbytes < 0 or offset + nbytes > len(whole):
-            raise ValueError(
-                f"bytes {offset} to {offset + nbytes} must be inside {self._paths[number].name}, which has {len(whole)}"
-            )
-        return whole[offset : offset + nbytes]
+        return (self._sources[number] or self.source(number)).read(offset, nbytes)
+
+    def announce(self, ranges: Iterable[tuple[int, int, int]]) -> int:
+        """Begin to fetch ranges (number of the file, offset, number of bytes); how many bytes are asked for.
+
+        Those outside of their file are left out.
+        """
+        found: dict[int, list[tuple[int, int]]] = {}
+        for number, offset, nbytes in ranges:
+            if 0 <= offset <= offset + nbytes <= self.source(number).nbytes:
+                found.setdefault(number, []).append((offset, nbytes))
+        return sum(self.source(number).announce(each) for number, each in found.items())
 
 
 class _MappedSource:
@@ -83,21 +97,34 @@ class _MappedSource:
             self.window = map_file(descriptor, os.fstat(descriptor).st_size, is_writable=False).data
         finally:
             os.close(descriptor)
-        self.nbytes = len(self.window)
+        self.nbytes, self._name = len(self.window), path.name
 
     def read(self, offset: int, nbytes: int, *, keep: bool = False) -> memoryview:
         del keep
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(
+                f"bytes {offset} to {offset + nbytes} must be inside {self._name}, which has {self.nbytes}"
+            )
         return self.window[offset : offset + nbytes]
+
+    def ranges(self, begin: int = 0, nbytes: int | None = None) -> memoryview:
+        return self.read(begin, self.nbytes - begin if nbytes is None else nbytes)
 
     def require(self, offset: int = 0, nbytes: int | None = None) -> None:
         pass
 
     def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
-        del ranges
-        return 0
+        parts = np.array([(at, min(nbytes, _MAX_RANGE_NBYTES)) for at, nbytes in ranges], np.int64)
+        begins, sizes = parts.reshape(-1, 2).T.copy()
+        return _native.read_ahead(self.window, begins, sizes, most_nbytes=_READ_AHEAD_NBYTES)
 
     def forget(self, offset: int, nbytes: int) -> None:
         pass
+
+    def submit(self, call: Callable[[], object]) -> Future[object]:
+        done = Future[object]()
+        done.set_result(call())
+        return done
 
 
 def open_source(path: Path) -> ByteSource:

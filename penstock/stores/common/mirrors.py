@@ -31,7 +31,6 @@ __all__ = [
     "MirrorIO",
     "PageHashes",
     "announce_ends",
-    "announce_ranges",
     "find_mirror",
     "note_read",
     "read_mended",
@@ -77,8 +76,16 @@ class ByteSource(Protocol):
         """Have bytes of the object, by default all, in the file; StoreError if that is impossible."""
         ...
 
+    def ranges(self, begin: int = 0, nbytes: int | None = None) -> ByteRanges:
+        """Bytes of which slices are fetched when they are taken; by default all from one on."""
+        ...
+
     def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
         """Begin to fetch ranges (offset, number of bytes) that are read soon; how many bytes are asked for."""
+        ...
+
+    def submit(self, call: Callable[[], object]) -> Future[object]:
+        """Call it once what was announced before is asked for: of an object, in another thread."""
         ...
 
     def forget(self, offset: int, nbytes: int) -> None:
@@ -108,10 +115,6 @@ class MirrorFile(ByteSource, Protocol):
 
         Bytes that were compared with the hashes of the object are not doubted.
         """
-        ...
-
-    def submit(self, call: Callable[[], object]) -> Future[object]:
-        """Call it in another thread, once what was announced before is asked for."""
         ...
 
 
@@ -249,19 +252,3 @@ def announce_ends(paths: Iterable[Path], nbytes: int = io.DEFAULT_BUFFER_SIZE, *
         if (mirror := find_mirror(path)) is not None:
             size = min(nbytes, mirror.nbytes)
             mirror.announce([(mirror.nbytes - size if last else 0, size)])
-
-
-def announce_ranges(paths: Sequence[str], ranges: Iterable[tuple[int, int, int]]) -> int:
-    """Begin to fetch ranges (number of the file, offset, number of bytes) of files; how many bytes are asked for.
-
-    Those of files of this machine, and those outside of their file, are left out.
-    """
-    found: dict[int, list[tuple[int, int]]] = {}
-    for number, offset, nbytes in ranges:
-        found.setdefault(number, []).append((offset, nbytes))
-    asked = 0
-    for number, each in found.items():
-        if (mirror := find_mirror(paths[number])) is not None:
-            most = mirror.nbytes
-            asked += mirror.announce((at, size) for at, size in each if 0 <= at <= at + size <= most)
-    return asked

@@ -32,8 +32,8 @@ from penstock.sample import Array, DType, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
-from penstock.stores.common.mapped_files import MappedFiles, open_source
-from penstock.stores.common.mirrors import ByteRanges, find_mirror
+from penstock.stores.common.mapped_files import open_source
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.container import DAMAGE, ContainerStore, select_given
 from penstock.stores.fields.exact_casts import UnfitValueError
 from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil, view_array
@@ -108,25 +108,24 @@ class OpenedShards:
         """The uncompressed bytes of a shard, and those of them with its table of offsets."""
         return self._views[number] or self._open(number)
 
-    def announce_tables(self, numbers: Iterable[int]) -> Callable[[Callable[[], object]], object] | None:
-        """Begin to fetch the tables of remote shards; see :meth:`ContainerStore.announce_places`."""
-        submit = None
-        for shard in (self._shards[number] for number in numbers if not self._views[number]):
-            mirror = None if shard.codec else find_mirror(shard.path)
-            if mirror is not None and mirror.announce([(0, min(4 * shard.count + 8, mirror.nbytes))]):
-                submit = mirror.submit
-        return submit
+    def find_missing(self, numbers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+        """Where the tables are that were not read yet, of shards that are not compressed; file, offset and bytes."""
+        for number in numbers:
+            shard = self._shards[number]
+            if not (self._views[number] or shard.codec):
+                yield number, 0, 4 * shard.count + 8
 
     def _open(self, number: int) -> tuple[ByteRanges, memoryview]:
         shard, path = self._shards[number], self._shards[number].path
         if shard.codec:
             path = self._copies.find(path, shard.codec, nbytes=shard.nbytes, expand=shard.expand)
-        view = MappedFiles([path]).ranges(0)
+        source = open_source(path)
+        view = source.ranges()
         if shard.nbytes is not None and len(view) != shard.nbytes:
             raise ValueError(f"{shard.path.name} must have {shard.nbytes} bytes by the index, got {len(view)}")
         if len(view) < 4 * shard.count + 8:
             raise ValueError(f"{shard.path.name} is too short for {counted(shard.count, 'sample')}")
-        table = open_source(path).read(0, 4 * shard.count + 8, keep=True)
+        table = source.read(0, 4 * shard.count + 8, keep=True)
         if (count := _COUNT.unpack_from(table)[0]) != shard.count:
             raise ValueError(f"{shard.path.name} must have {counted(shard.count, 'sample')} by the index, got {count}")
         self._views[number] = view, table
@@ -239,11 +238,9 @@ class SampleShardStore(ContainerStore[OpenedShards]):
                     begin, end = _PAIR.unpack_from(opened.get(number)[1], 4 + 4 * (index - self._starts[number]))
                     yield number, begin, max(end - begin, 0)
 
-    def announce_places(
-        self, opened: OpenedShards, indices: Sequence[int]
-    ) -> Callable[[Callable[[], object]], object] | None:
+    def announce_places(self, opened: OpenedShards, indices: Sequence[int]) -> bool:
         """Begin to fetch the tables of offsets."""
-        return opened.announce_tables(self.files_of(indices))
+        return self._sources.announce(opened.find_missing(self.files_of(indices))) > 0
 
     def read_record(self, opened: OpenedShards, index: int) -> Record:
         """One record; encoded images are views of the mapped shard."""

@@ -30,7 +30,6 @@ from penstock.fields.roles import Stated
 from penstock.sample import Array, ArrayKind, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.keys import KeyList
-from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import has_magic, identify
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.exact_casts import cast_exactly
@@ -159,14 +158,10 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         """Close the files that h5py has opened; mapped files stay readable."""
         opened.close()
 
-    def announce_places(
-        self, opened: LibraryFiles, indices: Sequence[int]
-    ) -> Callable[[Callable[[], object]], object] | None:
+    def announce_places(self, opened: LibraryFiles, indices: Sequence[int]) -> bool:
         """The headers of datasets are read by h5py, in another thread."""
         del opened, indices
-        is_known = self._readers.keys() == self._roles.fields.keys()
-        mirror = None if is_known else find_mirror(self._files[0])
-        return None if mirror is None else mirror.submit
+        return self._readers.keys() != self._roles.fields.keys()
 
     def ranges_of(self, opened: LibraryFiles, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
         """The values of each record, as far as they are read without h5py."""

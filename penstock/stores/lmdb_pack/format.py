@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import io
 import json
-import mmap
 import struct
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -33,6 +32,7 @@ from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.fields.npy_arrays import read_array
 from penstock.stores.fields.small_fields import SMALL_TYPES, ArrayReader, pack_small
 from penstock.stores.lmdb_pack.pixels import PixelReader, pack_pixels
+from penstock.system.mapping import is_map
 
 __all__ = [
     "COLUMNS",
@@ -254,7 +254,7 @@ def _keep(blob: bytes | memoryview) -> bytes | memoryview:
     """
     if isinstance(blob, memoryview) and blob.readonly:
         held = blob.obj
-        if isinstance(held, mmap.mmap) or (isinstance(held, bytes) and 2 * blob.nbytes >= len(held)):
+        if is_map(held) or (isinstance(held, bytes) and 2 * blob.nbytes >= len(held)):
             return blob
     return bytes(blob)  # bytes are not copied
 

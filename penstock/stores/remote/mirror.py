@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from penstock import _native, system
 from penstock.errors import CorruptRecordError, StoreError
-from penstock.stores.common.mirrors import PageHashes, note_read
+from penstock.stores.common.mirrors import MirrorBytes, PageHashes, note_read
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.object_store import ObjectInfo, Place
 from penstock.stores.remote.request_queue import SequentialReader, get_fetcher, join_ranges
@@ -128,6 +128,10 @@ class Mirror:
         if keep and self._file.lacks(offset, nbytes):
             content = self._file.keep_in_memory(offset, content)
         return content
+
+    def ranges(self, begin: int = 0, nbytes: int | None = None) -> MirrorBytes:
+        """Bytes of which slices are fetched when they are taken; ValueError outside the object."""
+        return MirrorBytes(self, begin, nbytes)
 
     def require(self, offset: int = 0, nbytes: int | None = None) -> None:
         """Fetch what the copy lacks of some bytes, by default of all."""
