@@ -33,10 +33,11 @@ from penstock.progress import make_reporter
 from penstock.stores.base import Store
 from penstock.stores.common.journal import open_locked, writing_at
 from penstock.stores.common.lmdb.pages import FILE, HASHES, fsync_path
-from penstock.stores.common.mirrors import PageHashes, find_mirror
+from penstock.stores.common.mirrors import PageHashes
 from penstock.stores.common.regular_file import open_regular, refuse_links
 from penstock.stores.joined import JoinedStore
 from penstock.stores.kinds import INDEX_BESIDE, MANIFEST
+from penstock.stores.lmdb_pack.mapping import load_page_hashes
 from penstock.stores.lmdb_pack.sharded import ShardedPack
 from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location, is_remote_url
@@ -398,7 +399,6 @@ def _find_hashes(store: Store, suffix: str) -> Callable[[], PageHashes | None] |
         if last != FILE:
             return None
         pack = store.shard(store.manifest.shards.names.index(shard)) if isinstance(store, ShardedPack) else store
-        mirror = find_mirror(pack.location.local_path / FILE)
-        return None if mirror is None else mirror.hashes
+        return load_page_hashes(pack.location.local_path, pack.url)
 
     return find

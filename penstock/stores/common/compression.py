@@ -10,7 +10,6 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
-import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from penstock.errors import StoreError
 from penstock.registry import require
-from penstock.stores.common.mirrors import MirrorFile, find_mirror
-from penstock.stores.common.regular_file import open_file, open_regular
+from penstock.stores.common.mirrors import MirrorFile
+from penstock.stores.common.regular_file import open_file
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -57,7 +56,7 @@ class DecompressedFile:
     """
 
     def __init__(self, path: Path, codec: str) -> None:
-        self._file = open_sequential(path)
+        self._file = open_file(path, _SequentialReader, _FIRST_NBYTES)
         self._pieces = decompress_chunks(self._file, codec) if codec else None
         self._rest = memoryview(b"")
 
@@ -188,19 +187,6 @@ def _unsnap(file: BinaryIO, nbytes: int | None) -> bytes:
         return bytes(arrow.Codec("snappy").decompress(compressed, decompressed_size=nbytes, asbytes=True))
     except OSError as error:
         raise ValueError(str(error)) from error
-
-
-def open_sequential(path: Path) -> BinaryIO:
-    """Open a regular file that is read in order.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened. Of a copy of a remote object also when it is read, as StoreError with the offset.
-    """
-    if (mirror := find_mirror(path)) is not None:
-        return io.BufferedReader(_SequentialReader(mirror), 1 << 16)
-    return os.fdopen(open_regular(path), "rb")
 
 
 class _SequentialReader(io.RawIOBase):

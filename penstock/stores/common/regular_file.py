@@ -14,13 +14,13 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import xxhash
 
-from penstock.stores.common.mirrors import MirrorIO, announce_ends, find_mirror, read_mended
+from penstock.stores.common.mirrors import MirrorFile, MirrorIO, announce_ends, find_mirror, read_mended
 
 __all__ = [
     "FileIdentity",
@@ -87,9 +87,16 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, whole: bool = Tr
     return file
 
 
-def open_file(path: str | Path) -> BinaryIO:
-    """Open a regular file for reading; raises OSError. Of a copy of a remote object, what is read is fetched."""
-    return io.BufferedReader(_open_raw(path))
+def open_file(
+    path: str | Path,
+    read_object: Callable[[MirrorFile], io.RawIOBase] = MirrorIO,
+    buffer_nbytes: int = io.DEFAULT_BUFFER_SIZE,
+) -> BinaryIO:
+    """Open a regular file for reading; raises OSError. Of a copy of a remote object, what is read is fetched.
+
+    ``read_object``: what reads such a copy, by default at any offset.
+    """
+    return io.BufferedReader(_open_raw(path, read_object), buffer_nbytes)
 
 
 def open_by_library(path: Path) -> Path | MirrorIO:
@@ -103,9 +110,9 @@ def open_by_library(path: Path) -> Path | MirrorIO:
     return path
 
 
-def _open_raw(path: str | Path) -> io.RawIOBase:
+def _open_raw(path: str | Path, read_object: Callable[[MirrorFile], io.RawIOBase] = MirrorIO) -> io.RawIOBase:
     mirror = find_mirror(path)
-    return io.FileIO(open_regular(path)) if mirror is None else MirrorIO(mirror)
+    return io.FileIO(open_regular(path)) if mirror is None else read_object(mirror)
 
 
 def name_failure(error: OSError) -> str:

@@ -108,6 +108,8 @@ def _open_page_hashes(folder: Path) -> tuple[PageHashFile | None, Problem | None
 class _ReportingPages(PageFile):
     """Pages that are visited once: those of a tree that changed are reported, and read nevertheless."""
 
+    _read: Callable[[int, int], bytes] | None = None
+
     def __init__(self, path: Path, url: str, stored: PageHashFile | None) -> None:
         super().__init__(path, url)
         self.visited = np.zeros(self.pages, bool)

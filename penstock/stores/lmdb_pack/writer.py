@@ -26,7 +26,7 @@ from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, open_locked
 from penstock.stores.common.lmdb.environment_writer import CommitLimits, EnvironmentWriter
-from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, PageFile, fsync_path, newest_meta
+from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, PageFile, fsync_path
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.lmdb_pack.entries import make_entries
 from penstock.stores.lmdb_pack.format import COLUMNS, KEYS, RECORDS, make_record_key
@@ -248,9 +248,9 @@ class LmdbWriter(EnvironmentWriter[object]):
         if not path.exists():
             return None
         try:
-            if newest_meta(path, self._url).transaction == 0 and self._locked_source:
-                return None
             with PageFile(path, self._url) as pages:
+                if pages.meta.transaction == 0 and self._locked_source:
+                    return None
                 return read_meta(pages, self._url, unfinished_ok=True)
         except ValueError as error:
             ours = bool(self._locked_source) or (self._path / HASHES).exists()

@@ -21,7 +21,7 @@ import lmdb
 
 from penstock.errors import StoreError
 from penstock.stores.common.journal import Journal, JournaledWriter
-from penstock.stores.common.lmdb.pages import FILE, newest_meta
+from penstock.stores.common.lmdb.pages import FILE, PageFile
 from penstock.wording import counted
 
 __all__ = ["CommitLimits", "EnvironmentWriter"]
@@ -96,7 +96,8 @@ class EnvironmentWriter(JournaledWriter[T_prepared]):
     def open_complete(self) -> BinaryIO:
         """The file, open, with all its pages: LMDB leaves free pages at the end unwritten."""
         path = self.folder / FILE
-        want = newest_meta(path, self.journal.url).nbytes
+        with PageFile(path, self.journal.url, may_lack_pages=True) as pages:
+            want = pages.meta.nbytes
         file = path.open("r+b")
         if os.fstat(file.fileno()).st_size < want:
             file.truncate(want)

@@ -18,23 +18,22 @@ from __future__ import annotations
 
 import bisect
 import functools
-import io
-import mmap
 import os
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.lmdb.nodes import PageBlock, count_pages
 from penstock.stores.common.mirrors import find_mirror
-from penstock.stores.common.regular_file import has_magic, identify, open_regular
+from penstock.stores.common.regular_file import has_magic, open_regular
 from penstock.stores.kinds import FILE, HASHES, LOCK
+from penstock.system.mapping import map_file
 
 __all__ = [
     "FILE",
@@ -47,7 +46,6 @@ __all__ = [
     "fsync_path",
     "is_page_size",
     "looks_like_lmdb",
-    "newest_meta",
 ]
 
 _MAGIC: Final = 0xBEEFC0DE
@@ -56,6 +54,8 @@ _MAGIC_OFFSET: Final = 16
 _META = struct.Struct("<16xII8xQ I92x QQ")
 """Magic, version, map size; the page size, in the tree of free pages; last page, transaction."""
 _MAIN_AT: Final = 88
+_METAS_NBYTES: Final = 2 << 16
+"""Two pages of any size."""
 _TREE = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch pages, leaf pages, overflow pages, entries, root
 
 _DATA_VERSION = 1
@@ -90,7 +90,7 @@ class BTree:
 
 
 class MetaPage(NamedTuple):
-    """The newest of a file's two meta pages."""
+    """What a meta page says."""
 
     page_nbytes: int
     last_page: int
@@ -107,6 +107,22 @@ class MetaPage(NamedTuple):
         if (magic, version) != (_MAGIC, _DATA_VERSION) or not is_page_size(page_nbytes):
             return None
         return cls(page_nbytes, last_page, transaction, map_nbytes, BTree.parse(page, _MAIN_AT))
+
+    @classmethod
+    def find_newest(cls, head: bytes, what: str, url: str) -> MetaPage:
+        """The newer meta page of a file that begins with ``head``, without a check of the size of the file.
+
+        Raises StoreFormatError if it is no LMDB file, or ends before the end of its second meta page.
+        """
+        if not head.startswith(_MAGIC.to_bytes(4, "little"), _MAGIC_OFFSET):
+            raise StoreFormatError(f"{what} does not begin with an LMDB meta page", store=url)
+        first = cls.parse(head)
+        other = cls.parse(head[first.page_nbytes :]) if first else None
+        if first is None or other is None or first.page_nbytes != other.page_nbytes:
+            raise StoreFormatError(
+                f"{what} is truncated or damaged: it ends before, or within, its second meta page", store=url
+            )
+        return max(first, other, key=lambda meta: meta.transaction)
 
     @property
     def nbytes(self) -> int:
@@ -133,40 +149,6 @@ class Node(NamedTuple):
 def looks_like_lmdb(path: str | Path) -> bool:
     """Whether the file begins with an LMDB meta page."""
     return has_magic(path, _MAGIC.to_bytes(4, "little"), (_MAGIC_OFFSET,))
-
-
-def newest_meta(path: Path, url: str) -> MetaPage:
-    """The newer meta page, without a check of the size of the file.
-
-    Raises StoreNotFoundError if there is no such file. Raises StoreFormatError if it is no LMDB file, or ends before
-    the end of its second meta page. Raises StoreError if it cannot be read.
-    """
-    try:
-        have = identify(path).nbytes
-        with _open_file(path) as file:
-            head = file.read(_META.size)
-            first = MetaPage.parse(head)
-            file.seek(first.page_nbytes if first else 0)
-            other = MetaPage.parse(file.read(_META.size))
-    except StoreError:  # of a remote object
-        raise
-    except FileNotFoundError as error:
-        raise StoreNotFoundError(f"there is no file {path}", store=url) from error
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
-    if not head.startswith(_MAGIC.to_bytes(4, "little"), _MAGIC_OFFSET):
-        raise StoreFormatError(f"{path} ({have} bytes) does not begin with an LMDB meta page", store=url)
-    if first is None or other is None or first.page_nbytes != other.page_nbytes:
-        raise StoreFormatError(
-            f"{path} ({have} bytes) is truncated or damaged: it ends before, or within, its second meta page", store=url
-        )
-    return max(first, other, key=lambda meta: meta.transaction)
-
-
-def _open_file(path: Path) -> BinaryIO:
-    if (mirror := find_mirror(path)) is not None:
-        return io.BytesIO(mirror.read(0, min(2 << 16, mirror.nbytes), keep=True))  # two pages of any size
-    return os.fdopen(open_regular(path), "rb")
 
 
 def is_page_size(nbytes: int) -> bool:
@@ -197,22 +179,24 @@ class PageFile:
         self, path: Path, url: str, matches: Callable[[int, bytes], bool] | None = None, *, may_lack_pages: bool = False
     ) -> None:
         self.path = path
-        self.meta = newest_meta(path, url)
-        self.page_nbytes = self.meta.page_nbytes
         self._matches = matches
         self._window: memoryview | None = None
         self.mirror = find_mirror(path)
         self._close: Callable[[], object] = lambda: None
-        if self.mirror is not None:
-            self.nbytes = self.mirror.nbytes
-        else:
-            try:
+        try:
+            if self.mirror is None:
                 self._file = open_regular(path)
-            except OSError as error:
-                raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
-            self._close = weakref.finalize(self, os.close, self._file)
-            self.nbytes = os.fstat(self._file).st_size
-        have = self.nbytes
+                self._close = weakref.finalize(self, os.close, self._file)
+            self.nbytes = have = os.fstat(self._file).st_size if self.mirror is None else self.mirror.nbytes
+            head = self._read_bytes(0, _METAS_NBYTES)
+        except StoreError:  # of a remote object
+            raise
+        except FileNotFoundError as error:
+            raise StoreNotFoundError(f"there is no file {path}", store=url) from error
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
+        self.meta = MetaPage.find_newest(head, f"{path} ({have} bytes)", url)
+        self.page_nbytes = self.meta.page_nbytes
         if have < (want := self.meta.nbytes) and not may_lack_pages:
             raise StoreFormatError(
                 f"{path} is truncated: it has {have} bytes of {want} ({want - have} are missing); copy it again, or "
@@ -257,7 +241,7 @@ class PageFile:
         """
         if self.mirror is not None:
             return self.mirror.window
-        self._window = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
+        self._window = map_file(self._file, self.nbytes, is_writable=False).data
         self._close()
         return self._window
 
