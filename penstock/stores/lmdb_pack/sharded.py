@@ -56,8 +56,8 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 _MOST_OPEN: Final = 1024
 """Of 10,000 records each, they take some 460 MB (``benches/sharded.py``)."""
-_DESCRIPTORS: Final = 3
-"""Files that an open shard has open, its seek tables counted."""
+_DESCRIPTORS: Final = 2
+"""Files that an open shard has open: those of its seek tables, and one while it is opened."""
 
 
 class ShardPart(NamedTuple):

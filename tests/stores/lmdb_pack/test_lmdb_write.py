@@ -26,6 +26,7 @@ from penstock.sample import Field, Schema
 from penstock.stores import open as open_store
 from penstock.stores.base import Skipped
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
+from penstock.stores.common.mapped_files import open_source
 from penstock.stores.lmdb_pack.format import RecordCodec
 from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.lmdb_pack.writer import LmdbWriter
@@ -476,9 +477,10 @@ def test_blob_is_kept_uncopied_only_where_little_else_stays_in_memory(tmp_path: 
     with (tmp_path / "file").open("rb") as file:
         mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     whole = bytes(200_000)
+    stored = open_source(tmp_path / "file").read(1000, 20_000)
     codec = RecordCodec(Schema({"image": Field("image")}))
 
-    for image in (whole, memoryview(whole)[:150_000], mapped[:20_000]):
+    for image in (whole, memoryview(whole)[:150_000], mapped[:20_000], stored):
         assert codec.encode("key", {"image": image}).blobs[0] is image
     for image in (memoryview(whole)[:20_000], memoryview(bytearray(20_000)).toreadonly()):
         assert type(codec.encode("key", {"image": image}).blobs[0]) is bytes

@@ -518,12 +518,12 @@ def test_a_process_that_may_open_few_files_says_so(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Fewer shards stay open, and everything is read; the log says why, and how to change it."""
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (12, 12))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (8, 8))
 
     with ShardedPack(path) as store:
         assert len(content(store, range(COUNT))) == COUNT
         assert len(store.opened) == 2
 
-    assert f"2 of its {len(store.manifest.shards.names)} shards stay open, since this process may open 12 files" in (
+    assert f"2 of its {len(store.manifest.shards.names)} shards stay open, since this process may open 8 files" in (
         caplog.text
     )
