@@ -38,7 +38,7 @@ from penstock.fields.roles import Candidate, Stated, choose_roles, select_paths
 from penstock.sample import Array, DType, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
-from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mapped_files import open_source
 from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.image_signatures import are_images
@@ -281,7 +281,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         options = select_given(type(self), image=image, label=label, key=key, fields=stated.fields, raw=raw)
         super().__init__(path, files=None, **options)
         with self.opening(".beton file"):
-            self._head = parse_head(MappedFiles(self._files).ranges(0))
+            self._head = parse_head(open_source(self._files[0]).ranges())
         names = [field.name for field in self._head.fields]
         opened = self._opened.get()
         wanted = [(name, names.index(name)) for name in select_paths(names, stated)]
@@ -300,7 +300,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
     def recognises(cls, path: str) -> bool:
         """Whether the header is that of such a file, and agrees with its size."""
         try:
-            parse_head(MappedFiles([Path(path)]).ranges(0))
+            parse_head(open_source(Path(path)).ranges())
         except ArgumentError:
             return True  # a field of a custom type
         except (OSError, ValueError, PenstockError):
@@ -319,7 +319,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
 
     def open_files(self) -> OpenedBeton:
         """Map the file, and find the sizes of its JPEGs in the table of allocations."""
-        view = MappedFiles(self._files).ranges(0)
+        view = open_source(self._files[0]).ranges()
         head = self._head
         if len(view) < head.table:
             raise StoreFormatError("the file is truncated", store=self.url)

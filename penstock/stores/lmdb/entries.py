@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from penstock.errors import StoreFormatError
 from penstock.stores.common.lmdb.nodes import OVERFLOW_HEAD_NBYTES, LeafEntries, PageBlock, count_pages, is_value_page
 from penstock.stores.common.lmdb.pages import FILE, PageFile, looks_like_lmdb
-from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mapped_files import open_source
 from penstock.stores.common.mirrors import ByteRanges
 from penstock.wording import counted
 
@@ -208,7 +208,7 @@ def peek_entries(path: str | os.PathLike[str], keys: Sequence[bytes] = ()) -> Lm
             tree = file.meta.main
             wanted = (b"", *sorted(keys), b"\xff" * (MAX_KEY_NBYTES + 1)) if tree.depth else ()
             numbers = dict.fromkeys(file.find_leaf(tree, key) for key in wanted)
-            return _parse_leaves(file, MappedFiles([place]).ranges(0), [*numbers])
+            return _parse_leaves(file, open_source(place).ranges(), [*numbers])
     except (OSError, ValueError):
         return None
 

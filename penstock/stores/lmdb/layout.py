@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError
 from penstock.sample import Blob
 from penstock.stores.base import PathLike, Skipped
-from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mapped_files import open_source
 from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.record_names import check_classes, quote_names
@@ -163,7 +163,7 @@ class LmdbLayoutStore(ContainerStore[ByteRanges]):
     def open_files(self) -> ByteRanges:
         """Map the file."""
         try:
-            return MappedFiles(self._files).ranges(0)
+            return open_source(self._files[0]).ranges()
         except OSError as error:
             raise StoreError(f"{self._files[0]} cannot be read: {error.strerror or error}", store=self.url) from error
 
