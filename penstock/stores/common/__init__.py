@@ -2,7 +2,8 @@
 
 Where to find what:
 
-- files that are mapped, with bounds: ``mapped_files.py``; of each process: ``per_process.py``
+- bytes of files and of copies of remote objects, with bounds: ``mapped_files.py``, ``mirrors.py``;
+  ``docs/decisions/0049-*``; what each process opens: ``per_process.py``
 - random access to compressed files: ``decompressed.py``; the compressions: ``compression.py``
 - how a killed writer is resumed: ``journal.py``; files: ``file_writer.py``; LMDB: ``lmdb/environment_writer.py``
 - tables of CSV and JSON: ``table_files.py``

@@ -1,7 +1,7 @@
-"""Files that are mapped into memory; those of a store as views of byte ranges, with bounds that are checked.
+"""The bytes of files: of this machine, mapped into memory, or of remote objects; ranges have bounds that are checked.
 
 A view stays readable as long as it is referenced, also after the store is closed. The maps are pages of the system's
-cache: nothing is copied.
+cache: nothing is copied, and no file stays open.
 """
 
 from __future__ import annotations

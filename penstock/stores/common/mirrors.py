@@ -1,7 +1,8 @@
 """Files of this machine that are copies of remote objects, and have only the pages that were read so far.
 
-Whoever reads a file of a store may find that it is such a copy, and asks it for bytes before it reads them. They are
-fetched by :mod:`penstock.stores.remote`; a process that opens no remote store never imports it.
+:func:`~penstock.stores.common.mapped_files.open_source` gives such a copy as it gives a file of this machine: as a
+:class:`ByteSource`. Bytes are fetched by :mod:`penstock.stores.remote`; a process that opens no remote store never
+imports it.
 """
 
 from __future__ import annotations

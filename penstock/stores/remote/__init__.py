@@ -6,7 +6,7 @@
        │ opening.py     which kind is it: its first bytes say so, as for a file of this machine
        v
     LmdbStore(Location: a file in the cache, and the URL that it is a copy of)
-       │ reads bytes as of any file; common/mirrors.py finds that it is a copy
+       │ reads bytes as of any file: common/mapped_files.py gives it the copy as its source
        v
     Mirror (mirror.py)  the copy: a sparse file, and a table of its pages with their hashes
        │ what is missing
