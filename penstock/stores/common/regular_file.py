@@ -59,14 +59,14 @@ def identify(path: str | Path) -> FileIdentity:
     return FileIdentity(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
-def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, whole: bool = True) -> int:
+def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
     """Open a regular file and return its descriptor, which child programs do not inherit.
 
-    ``path``: the file. ``flags``: as for :func:`os.open`. A file that is to be written should be opened with
-    ``os.O_NOFOLLOW``. ``whole``: whether a copy of a remote object is fetched as a whole; otherwise the caller asks it
-    for the bytes it reads. Raises OSError if it cannot be opened, or is not a regular file.
+    ``path``: the file; a copy of a remote object is fetched as a whole. ``flags``: as for :func:`os.open`. A file that
+    is to be written should be opened with ``os.O_NOFOLLOW``. Raises OSError if it cannot be opened, or is not a regular
+    file.
     """
-    if whole and flags == os.O_RDONLY and (mirror := find_mirror(path)) is not None:
+    if flags == os.O_RDONLY and (mirror := find_mirror(path)) is not None:
         mirror.require()
     try:
         file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)

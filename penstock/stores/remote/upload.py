@@ -388,7 +388,7 @@ def find_rank(suffix: str, *, replaces: bool = False) -> int:
 
 
 def _read_file(path: Path, begin: int, end: int) -> bytes:
-    with os.fdopen(open_regular(path, whole=False), "rb", buffering=0) as file:
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         content = os.pread(file.fileno(), end - begin, begin)
     if len(content) != end - begin:
         raise StoreError(f"the file ends before byte {end}; it was changed", store=str(path))
