@@ -139,6 +139,7 @@ def _print_info(summary: StoreInfo) -> None:
     if summary.formats:
         sampled = "" if summary.measured == summary.records else f" (of {summary.measured:,} sampled)"
         rows.append(("formats", ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) + sampled))
+        rows.append(("stored", ", ".join(_format_stored(summary, name) for name in summary.stored_nbytes) + sampled))
     if summary.skipped:
         rows.append(("left out", f"{counted(summary.skipped, 'entry')} of the source"))
     for name, value in rows:
@@ -169,6 +170,12 @@ def _print_classes(summary: StoreInfo) -> None:
         print_line(f"    {set_cell_size(name, widest)} {count:>9,} {bar}")
     if len(summary.classes) > _CLASSES_SHOWN:
         print_line(f"    ... and {len(summary.classes) - _CLASSES_SHOWN:,} more")
+
+
+def _format_stored(summary: StoreInfo, name: str) -> str:
+    stored, files = summary.stored_nbytes[name], summary.files_nbytes[name]
+    part = "" if stored == files else f" ({stored / max(files, 1):.3f} of the files' {format_bytes(files)})"
+    return f"{name} {format_bytes(stored)}{part}"
 
 
 def _format_range(values: SizeRange, as_text: Callable[[float], str]) -> str:

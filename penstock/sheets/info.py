@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.errors import DecodeError
 from penstock.paths import COEFFICIENTS
 from penstock.sample import Array, Schema
 from penstock.stores.base import Skipped, Store
+from penstock.stores.fields import image_signatures
 from penstock.transforms.decoding import fallback
 
 __all__ = ["SizeRange", "StoreInfo", "info"]
@@ -67,8 +67,10 @@ class StoreInfo:
         Bytes of the images as they are stored.
     formats : mapping of str to int
         Number of measured images of each format, the most frequent first; ``JPEG (coefficients)`` and ``pixels`` where
-        these are stored,
-        ``no image`` for records without one.
+        these are stored, ``no image`` for records without one.
+    stored_nbytes, files_nbytes : mapping of str to int
+        Bytes of the measured images of each format, as they are stored, and as ``store.read`` gives them: these differ
+        for ``JPEG (coefficients)`` alone.
     measured, sizes_measured, masks_measured : int
         Number of images on which ``nbytes`` and ``formats``, and ``width`` and ``height``, are measured, and of masks.
     skipped : int
@@ -87,6 +89,8 @@ class StoreInfo:
     height: SizeRange | None = None
     nbytes: SizeRange | None = None
     formats: Mapping[str, int] = field(default_factory=dict)
+    stored_nbytes: Mapping[str, int] = field(default_factory=dict)
+    files_nbytes: Mapping[str, int] = field(default_factory=dict)
     measured: int = 0
     sizes_measured: int = 0
     masks_measured: int = 0
@@ -122,8 +126,27 @@ def info(store: str | os.PathLike[str] | Store) -> StoreInfo:
         return _summarise(opened)
 
 
+@dataclass(slots=True)
+class _Measured:
+    """What is measured on images: width and height, bytes, and of each format their number and bytes."""
+
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    nbytes: list[int] = field(default_factory=list)
+    formats: Counter[str] = field(default_factory=Counter)
+    stored_nbytes: Counter[str] = field(default_factory=Counter)
+    files_nbytes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, form: str, nbytes: int, file_nbytes: int) -> None:
+        """Count an image of a format."""
+        self.nbytes.append(nbytes)
+        self.formats[form] += 1
+        self.stored_nbytes[form] += nbytes
+        self.files_nbytes[form] += file_nbytes
+
+
 def _summarise(store: Store) -> StoreInfo:
-    sizes, nbytes, formats = _measure(store)
+    measured = _measure(store)
+    sizes = np.array(measured.sizes, np.int64).reshape(-1, 2)
     exact = len(store) > 0 and all(
         name in store.schema and store.schema[name].kind == "int" for name in ("width", "height")
     )
@@ -139,9 +162,11 @@ def _summarise(store: Store) -> StoreInfo:
         counted=counted,
         width=SizeRange.of(sizes[:, 0]) if len(sizes) else None,
         height=SizeRange.of(sizes[:, 1]) if len(sizes) else None,
-        nbytes=SizeRange.of(nbytes) if len(nbytes) else None,
-        formats=dict(formats.most_common()),
-        measured=formats.total(),
+        nbytes=SizeRange.of(np.array(measured.nbytes)) if measured.nbytes else None,
+        formats=dict(measured.formats.most_common()),
+        stored_nbytes=dict(measured.stored_nbytes.most_common()),
+        files_nbytes=dict(measured.files_nbytes.most_common()),
+        measured=measured.formats.total(),
         sizes_measured=len(sizes),
         masks_measured=masks,
         skipped=len(skipped),
@@ -193,30 +218,30 @@ def _choose(store: Store, most: int) -> list[int]:
     return [int(index) for index in indices]
 
 
-def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counter[str]]:
+def _measure(store: Store) -> _Measured:
     """Measure sizes, bytes and formats of evenly spaced images."""
     image = next((name for name, each in store.schema.fields.items() if each.is_image), None)
-    sizes: list[tuple[int, int]] = []
-    nbytes: list[int] = []
-    formats: Counter[str] = Counter()
+    found = _Measured()
     if image is not None:
         has_sizes = "width" in store.schema
         for index in _choose(store, SAMPLED):
             encoded = store.read_stored([index])[0].fields[image]
             if encoded is None:
-                formats["no image"] += 1
-                continue
-            if store.schema[image].pixels is not None:
-                nbytes.append(encoded.nbytes)
-                formats["pixels"] += 1
-                sizes.append((encoded.shape[1], encoded.shape[0]))
-                continue
-            nbytes.append(len(encoded))
-            try:
-                form = fallback.sniff(bytes(encoded[:32]))
-                formats[f"{form} (coefficients)" if encoded[:4] == COEFFICIENTS else form] += 1
-                if not has_sizes:
-                    sizes.append(fallback.image_size(bytes(encoded), _MAX_PIXELS))
-            except DecodeError:
-                formats["unreadable"] += 1
-    return np.array(sizes, np.int64).reshape(-1, 2), np.array(nbytes, np.int64), formats
+                found.formats["no image"] += 1
+            elif store.schema[image].pixels is not None:
+                found.add("pixels", encoded.nbytes, encoded.nbytes)
+                found.sizes.append((encoded.shape[1], encoded.shape[0]))
+            else:
+                _measure_encoded(bytes(encoded), found, has_sizes=has_sizes)
+    return found
+
+
+def _measure_encoded(encoded: bytes, found: _Measured, *, has_sizes: bool) -> None:
+    form, file_nbytes = "unreadable", len(encoded)
+    with contextlib.suppress(DecodeError):
+        if not has_sizes:
+            found.sizes.append(fallback.image_size(encoded, _MAX_PIXELS))
+        form = fallback.sniff(encoded[:32])
+        if encoded.startswith(COEFFICIENTS):
+            form, file_nbytes = f"{form} (coefficients)", image_signatures.read_jpeg_nbytes(encoded)
+    found.add(form, len(encoded), file_nbytes)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import penstock as ps
 import penstock.transforms as T
+from penstock.cli import app
 from penstock.datasets.base import Dataset
 from penstock.errors import CorruptRecordError
 from penstock.paths import COEFFICIENTS
@@ -46,10 +49,15 @@ def pack(photos: Path, tmp_path: Path) -> Path:
     return tmp_path / "pack.lmdb"
 
 
-def stored_forms(store: Path) -> list[bool]:
-    """For each record, whether it holds coefficients."""
+def stored_images(store: Path | str) -> dict[str, bytes]:
+    """What is stored of each image, by key."""
     with ps.open(store) as opened:
-        return [bytes(each.fields["image"][:4]) == COEFFICIENTS for each in opened.read_stored(range(len(opened)))]
+        return {each.key: bytes(each.fields["image"]) for each in opened.read_stored(range(len(opened)))}
+
+
+def stored_forms(store: Path | str) -> list[bool]:
+    """For each record, whether it holds coefficients."""
+    return [content.startswith(COEFFICIENTS) for content in stored_images(store).values()]
 
 
 def to_gray(sample: Sample) -> Sample:
@@ -177,6 +185,17 @@ def test_the_bytes_decode_by_themselves(pack: Path) -> None:
                 assert T.sizes([kept]).tolist() == [[*image.size]]
 
 
-def test_info_counts_what_is_stored(pack: Path) -> None:
-    """How many images are stored as coefficients, and how many as files."""
-    assert info(pack).formats == {"JPEG (coefficients)": 11, "JPEG": 1, "PNG": 1}
+def test_info_counts_what_is_stored(photos: Path, pack: Path) -> None:
+    """How many images are stored as coefficients, and how many as files; the bytes of both, and of the files."""
+    form = "JPEG (coefficients)"
+    stored = {key: content for key, content in stored_images(pack).items() if content.startswith(COEFFICIENTS)}
+    nbytes = sum(map(len, stored.values())), sum((photos / key).stat().st_size for key in stored)
+
+    found = info(pack)
+    told, as_json = (CliRunner().invoke(app, ["info", str(pack), *more]).output for more in ([], ["--json"]))
+
+    assert found.formats == {form: 11, "JPEG": 1, "PNG": 1}
+    assert (found.stored_nbytes[form], found.files_nbytes[form]) == nbytes
+    assert sum(found.files_nbytes.values()) == sum(path.stat().st_size for path in photos.rglob("*.*"))
+    assert f"{form} {nbytes[0] / 1000:.1f} kB ({nbytes[0] / nbytes[1]:.3f} of the files' " in told
+    assert json.loads(as_json)["files_nbytes"] == found.files_nbytes

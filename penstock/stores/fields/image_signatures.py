@@ -16,7 +16,7 @@ from penstock.errors import ArgumentError
 from penstock.paths import COEFFICIENTS
 from penstock.sample import Blob
 
-__all__ = ["are_images", "find_image_suffix", "looks_like_image", "make_file", "refuse_array"]
+__all__ = ["are_images", "find_image_suffix", "looks_like_image", "make_file", "read_jpeg_nbytes", "refuse_array"]
 
 _HEAD_NBYTES: Final = 16
 
@@ -85,6 +85,11 @@ def make_file(content: Blob) -> Blob:
         return _native.jpeg_from_coefficients(content)
     except (_native.CorruptError, _native.TooLargeError, _native.UnsupportedError) as error:
         raise ValueError(str(error)) from error
+
+
+def read_jpeg_nbytes(content: bytes) -> int:
+    """The bytes of the JPEG that :func:`make_file` makes of a record of coefficients, by the record's head."""
+    return int.from_bytes(content[24:32], "little")
 
 
 def refuse_array(name: str, value: object) -> None:
