@@ -273,7 +273,7 @@ class Store(WritableKind, ABC):
             yield self.read([index])[0]
 
     def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
-        """One encoded field of the records at ``indices``, equal to what :meth:`read` gives under its name.
+        """One encoded field of the records at ``indices``, equal to what :meth:`read_stored` gives under its name.
 
         Called to fill batches, which need no other field; a store may skip reading the rest. A store whose records lie
         in one buffer returns :class:`~penstock.pixel_rows.EncodedRows`, which the native fill reads without an object

@@ -46,6 +46,13 @@ def make_lmdb(folder: Path) -> str:
     return str(folder / "photos.lmdb")
 
 
+def make_coefficients(folder: Path) -> str:
+    """The pictures, of which those that are JPEGs are packed as coefficients."""
+    path = folder / "coefficients.lmdb"
+    ps.pack(folder / "photos", path, overwrite=True, transcode="coefficients")
+    return str(path)
+
+
 def make_sharded(folder: Path) -> str:
     """The pictures, packed in shards of two or three."""
     ps.pack(folder / "photos", folder / "sharded.lmdb", overwrite=True, shard_size=1000)
@@ -315,6 +322,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "sharded": Maker(make_sharded, checks=True, many=many_sharded),
     "lmdb": Maker(make_lmdb, checks=True, many=many_of("lmdb", ".lmdb")),
     # A kind that stores records in several ways has a maker for each: its name, a comma, and the way.
+    "lmdb, coefficients": Maker(make_coefficients, checks=True),
     "lmdb, pixels": Maker(make_pixels, checks=True, decoded=ps.decode),
     "lmdb, patches": Maker(make_patches, checks=True, decoded=crop_decoded),
     "lmdb, numbered patches": Maker(make_numbered_patches, checks=True, decoded=crop_decoded, keys=None),

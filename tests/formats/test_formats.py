@@ -66,7 +66,7 @@ ELSEWHERE = {
 }
 """The other constants of this kind, and why they have no files here."""
 
-PACKS = ["pack-1", "pack-1-first-writer", "pack-2", "pack-3", "sharded-pack-1", "tables-1"]
+PACKS = ["coefficients-1", "pack-1", "pack-1-first-writer", "pack-2", "pack-3", "sharded-pack-1", "tables-1"]
 STATES = ["state-1", "state-1-early", "state-1-first-loader"]
 
 
@@ -128,6 +128,19 @@ def test_stores_hold_what_was_written(name: str, tmp_path: Path) -> None:
             for field in {"label", "count"} & set(store.schema.fields):
                 if None not in (held := [record[field] for record in expected]):
                     assert store.column(field).tolist() == held
+
+
+def test_records_of_coefficients_give_the_pixels_of_their_files(tmp_path: Path) -> None:
+    """The decoder takes what is stored, and the version that is written today has files here."""
+    versions = set()
+    with ps.open(extract("coefficients-1", tmp_path) / "photos.lmdb") as store:
+        for stored, record in zip(store.read_stored(range(3)), store.read(range(3)), strict=True):
+            kept, file = (bytes(each.fields["image"]) for each in (stored, record))
+            assert (_native.decode(kept) == _native.decode(file)).all()
+            versions.add(kept[:8])
+            assert _native.coefficients_from_jpeg(file)[:8] in versions
+
+    assert versions == {b"\x9bPSC\x01\0\0\0"}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("decode-index-1", "tiles"), ("decode-index-1-rows", "rows")])

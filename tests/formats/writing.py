@@ -56,11 +56,11 @@ def write_description(store: Path) -> None:
     Path(f"{store}.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
-def _encode(number: int, kind: str = "JPEG") -> bytes:
+def _encode(number: int, kind: str = "JPEG", **options: Any) -> bytes:
     rng = np.random.default_rng(number)
     pixels = np.kron(rng.integers(0, 256, (4, 5, 3), np.uint8), np.ones((20 + number, 20, 1), np.uint8))
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind)
+    Image.fromarray(pixels).save(file, kind, **options)
     return file.getvalue()
 
 
@@ -131,6 +131,16 @@ def _write_sharded(folder: Path) -> None:
     write_description(path)
 
 
+def _write_coefficients(folder: Path) -> None:
+    """Coefficients of JPEGs: baseline, progressive, with other tables and restart markers; a PNG stays as it is."""
+    kinds: list[dict[str, Any]] = [{}, {"progressive": True}, {"optimize": True, "restart_marker_blocks": 3}]
+    samples = [(_encode(number, **options), number) for number, options in enumerate(kinds)]
+    path = folder / "photos.lmdb"
+    schema = {"image": "image", "label": "int"}
+    ps.pack([*samples, (_encode(3, "PNG"), 3)], path, schema=schema, transcode="coefficients", source_id="4")
+    write_description(path)
+
+
 def _write_index(kind: str) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         """Two JPEGs and a PNG, which has no index, and the decode index."""
@@ -195,6 +205,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "pack-2": _write_pack_2,
     "pack-3": _write_pack_3,
     "sharded-pack-1": _write_sharded,
+    "coefficients-1": _write_coefficients,
     "decode-index-1": _write_index("tiles"),
     "decode-index-1-rows": _write_index("rows"),
     "split-1": _write_split,

@@ -7,8 +7,15 @@ import io
 import pytest
 from PIL import Image
 
+from penstock import _native
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.stores.fields.image_signatures import are_images, find_image_suffix, looks_like_image
+from penstock.stores.fields.image_signatures import (
+    are_images,
+    find_image_suffix,
+    looks_like_image,
+    make_file,
+    read_jpeg_nbytes,
+)
 
 SUFFIXES = {
     "JPEG": "jpg", "PNG": "png", "GIF": "gif", "BMP": "bmp", "TIFF": "tif", "WEBP": "webp", "AVIF": "avif",
@@ -28,6 +35,17 @@ def test_each_format_has_its_suffix(form: str) -> None:
     assert find_image_suffix(memoryview(file.getvalue())) == SUFFIXES[form]
     assert looks_like_image(file.getvalue())
     assert (f".{SUFFIXES[form]}" in IMAGE_SUFFIXES) == (form != "JPEG2000")
+
+
+def test_coefficients_of_a_jpeg_are_an_image() -> None:
+    """They have the suffix of the file that comes back; their head says how long it is."""
+    file = io.BytesIO()
+    Image.new("RGB", (20, 10)).save(file, "JPEG")
+    record = _native.coefficients_from_jpeg(file.getvalue())
+
+    assert find_image_suffix(record) == "jpg"
+    assert make_file(record) == file.getvalue()
+    assert read_jpeg_nbytes(record) == len(file.getvalue())
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"P5x", b"Photos", b"RIFF....WAVEfmt ", b"{}", bytes(40)])
