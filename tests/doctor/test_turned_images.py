@@ -32,8 +32,10 @@ def test_turned_images_are_found_where_nothing_says_what_their_boxes_are_of(tmp_
     for name, orientation, upright in (("unsaid", 6, None), ("said", 6, True), ("straight", 1, None)):
         rows = [{"image": photograph(orientation), "boxes": boxes} for _ in range(2)]
         ps.pack(rows, tmp_path / name, schema={"boxes": "boxes"}, upright=upright)
+    ps.pack(tmp_path / "unsaid", tmp_path / "coefficients", transcode="coefficients")
 
     assert find(tmp_path / "unsaid", [T.Decode()]) == ["warning dataset.dataset"]
+    assert find(tmp_path / "coefficients", [T.Decode()]) == ["warning dataset.dataset"]
     assert not find(tmp_path / "unsaid", [T.Decode()], samples=0)
     assert not find(tmp_path / "unsaid", [T.Decode()], fields=("image", "width"))
     assert not find(tmp_path / "unsaid", [T.Decode(orient=True)])

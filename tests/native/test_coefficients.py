@@ -14,6 +14,7 @@ from PIL import Image
 from penstock import _native
 from tests.native.conftest import Jpeg
 from tests.native.test_jpeg_exact import FACTORS, with_sampling
+from tests.photographs import write_photographs
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -157,3 +158,32 @@ def test_no_flipped_bit_passes_unseen(jpeg: Jpeg) -> None:
         for length in rng.integers(0, len(record), 10):
             with pytest.raises((_native.CorruptError, _native.UnsupportedError)):
                 _native.decode(bytes(record[:length]))
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_a_flipped_bit_of_a_photograph_never_gives_other_pixels(count: int, tmp_path: Path) -> None:
+    """Whole, at 1/8, and in a region, which read parts of a record: the pixels are right, or it is an error."""
+    rng = np.random.default_rng(7)
+    forms: list[dict[str, Any]] = [{}, {"progressive": True}, {"quality": 40}, {"subsampling": 0}, {"optimize": True}]
+    paths = sorted(write_photographs(tmp_path).glob("*/*.jpg"))
+    errors = (_native.CorruptError, _native.UnsupportedError, _native.TooLargeError)
+    raised = 0
+    for number in range(count):
+        with Image.open(paths[number % len(paths)]) as image:
+            file = io.BytesIO()
+            image.save(file, "JPEG", **forms[number % len(forms)])
+        record = bytearray(_native.coefficients_from_jpeg(file.getvalue()))
+        region = (image.width // 4, image.height // 3, image.width // 2 + 1, image.height // 2 + 2)
+        reads = [{}, {"scale": 8}, {"region": region}]
+        right = [_native.decode(bytes(record), **options) for options in reads]
+        for bit in rng.integers(0, 8 * len(record), 8).tolist():
+            record[bit // 8] ^= 1 << bit % 8
+            for expected, options in zip(right, reads, strict=True):
+                try:
+                    assert np.array_equal(_native.decode(bytes(record), **options), expected), (number, bit, options)
+                except errors:
+                    raised += 1
+            with pytest.raises(errors):
+                _native.jpeg_from_coefficients(bytes(record))
+            record[bit // 8] ^= 1 << bit % 8
+    assert 8 * count < raised < 24 * count

@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import penstock as ps
 import penstock.transforms as T
-from penstock.cli import app
 from penstock.datasets.base import Dataset
 from penstock.errors import CorruptRecordError
 from penstock.paths import COEFFICIENTS
@@ -21,6 +19,7 @@ from penstock.sample import Sample
 from penstock.sheets import info
 from tests.pack.images import picture
 from tests.pack.test_transcode import images, progressive, three_scans
+from tests.test_cli import run
 
 
 def write_images(folder: Path) -> Path:
@@ -185,6 +184,33 @@ def test_the_bytes_decode_by_themselves(pack: Path) -> None:
                 assert T.sizes([kept]).tolist() == [[*image.size]]
 
 
+def test_the_commands_take_such_packs(photos: Path, tmp_path: Path) -> None:
+    """Packed in shards, verified, merged, drawn, and converted to files and back on the command line."""
+    shards, merged, back = tmp_path / "shards.lmdb", tmp_path / "merged.lmdb", tmp_path / "back.lmdb"
+    folder = f"files://{tmp_path / 'folder'}"
+    commands: list[tuple[object, ...]] = [
+        ("pack", photos, shards, "--transcode", "coefficients", "--shard-size", "20kB"),
+        ("verify", shards, "--source", photos),
+        ("merge", shards, merged),
+        ("verify", merged, "--source", photos),
+        ("show", merged, "--output", tmp_path / "drawn.png"),
+        ("convert", merged, folder),
+        ("convert", merged, tmp_path / "converted.tar"),
+        ("pack", tmp_path / "converted.tar", back, "--transcode", "coefficients"),
+    ]
+
+    done = [run(*command) for command in commands]
+
+    assert [(each.stderr, each.returncode) for each in done if each.returncode] == []
+    assert "11 images transcoded to coefficients, 2 unchanged" in done[0].stdout
+    assert len(list(shards.glob("*.lmdb"))) > 1
+    for path in photos.rglob("*.*"):
+        assert (tmp_path / "folder" / path.relative_to(photos)).read_bytes() == path.read_bytes()
+    assert stored_forms(merged) == stored_forms(shards)
+    assert sum(stored_forms(back)) == 11
+    assert sorted(images(back).values()) == sorted(images(merged).values())
+
+
 def test_info_counts_what_is_stored(photos: Path, pack: Path) -> None:
     """How many images are stored as coefficients, and how many as files; the bytes of both, and of the files."""
     form = "JPEG (coefficients)"
@@ -192,7 +218,7 @@ def test_info_counts_what_is_stored(photos: Path, pack: Path) -> None:
     nbytes = sum(map(len, stored.values())), sum((photos / key).stat().st_size for key in stored)
 
     found = info(pack)
-    told, as_json = (CliRunner().invoke(app, ["info", str(pack), *more]).output for more in ([], ["--json"]))
+    told, as_json = (run("info", pack, *more).stdout for more in ([], ["--json"]))
 
     assert found.formats == {form: 11, "JPEG": 1, "PNG": 1}
     assert (found.stored_nbytes[form], found.files_nbytes[form]) == nbytes

@@ -183,3 +183,18 @@ def test_errors_name_record_and_node_and_nothing_goes_on(
     assert ps.convert(photos, tmp_path / "converted.lmdb", **ON).ok
     assert read_records(tmp_path / "converted.lmdb") == read_records(photos)
     assert ps.index(photos, on="ray").indexed == 24
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_packs_coefficients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are those of tasks that run in this process, and the files come back."""
+    photos = make_photos(tmp_path / "photos", 24)
+    with monkeypatch.context() as patch:
+        run_inline(patch)
+        ps.pack(photos, tmp_path / "here.lmdb", transcode="coefficients", **ON)
+
+    report = ps.pack(photos, tmp_path / "there.lmdb", transcode="coefficients", **ON)
+
+    assert report.transcoded == 24
+    assert read_folder(tmp_path / "there.lmdb") == read_folder(tmp_path / "here.lmdb")
+    assert ps.verify(tmp_path / "there.lmdb", photos).ok

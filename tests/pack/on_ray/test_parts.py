@@ -15,6 +15,7 @@ import penstock as ps
 from penstock.cli import app
 from penstock.errors import ArgumentError, CorruptRecordError, PackError, StoreError
 from penstock.pack.on_ray.parts import Parts
+from penstock.paths import COEFFICIENTS
 from penstock.stores.lmdb_pack.sharded import ShardedPack
 from penstock.stores.location import Location
 from tests.pack.images import make_photos, picture
@@ -223,6 +224,17 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectSe
     (tmp_path / "served" / "b").mkdir(parents=True)
     with running(ObjectServer(tmp_path / "served")) as found:
         yield found
+
+
+def test_parts_hold_coefficients(done: list[Any], photos: Path, tmp_path: Path) -> None:
+    """Each task stores them, the report counts them, and the files come back."""
+    report = ps.pack(photos, tmp_path / "parts.lmdb", transcode="coefficients", **ON)
+
+    assert (report.transcoded, report.kept) == (COUNT, 0)
+    assert len(done) > 1
+    assert ps.verify(tmp_path / "parts.lmdb", photos).ok
+    with ps.open(tmp_path / "parts.lmdb") as store:
+        assert all(bytes(blob[:4]) == COEFFICIENTS for blob in store.blobs("image", range(COUNT)))
 
 
 def test_parts_are_written_to_a_url(done: list[Any], server: ObjectServer, photos: Path, tmp_path: Path) -> None:

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import penstock as ps
+from penstock import transforms as T
 from penstock.cli.app import app
 from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
+from penstock.paths import COEFFICIENTS
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import upload as uploads
 from penstock.stores.remote import writable_place
@@ -72,6 +75,28 @@ def test_a_pack_at_a_url_has_the_bytes_of_one_on_this_machine(
     assert report.indexed.path == "s3://b/photos.lmdb/.image.index"
     assert not list((tmp_path / "world" / "cache" / "penstock" / "uploads").iterdir())
     assert not (server.root / "b" / "photos.lmdb.upload").exists()
+
+
+def test_coefficients_in_object_storage_give_crops_and_files(
+    server: ObjectServer, photographs: Path, tmp_path: Path
+) -> None:
+    """Batches of crops are those of a pack of files on this machine, and so is each file."""
+    options: dict[str, Any] = {"storage_options": server.options}
+    ps.pack(photographs, tmp_path / "files.lmdb")
+    ps.pack(photographs, "s3://b/kept.lmdb", transcode="coefficients", shard_size="100kB", **options)
+    crop = [T.Decode(), T.RandomResizedCrop(32), T.ToLayout("CHW")]
+
+    with ps.open("s3://b/kept.lmdb", **options) as store, ps.open(tmp_path / "files.lmdb") as local:
+        assert {bytes(blob[:4]) for blob in store.blobs("image", range(len(store)))} == {COEFFICIENTS}
+        for ours, theirs in zip(store, local, strict=True):
+            assert (ours.key, bytes(ours.fields["image"])) == (theirs.key, bytes(theirs.fields["image"]))
+        batches = [
+            list(ps.DataLoader(ps.StoreDataset(each, ("image", "label"), crop), 5, shuffle=True, seed=2))
+            for each in (store, local)
+        ]
+    for (ours, labels), (theirs, expected) in zip(*batches, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(labels, expected)
 
 
 def test_a_finished_pack_is_used_as_it_is_and_another_is_refused(
