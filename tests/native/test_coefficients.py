@@ -174,7 +174,7 @@ def test_a_flipped_bit_of_a_photograph_never_gives_other_pixels(count: int, tmp_
             image.save(file, "JPEG", **forms[number % len(forms)])
         record = bytearray(_native.coefficients_from_jpeg(file.getvalue()))
         region = (image.width // 4, image.height // 3, image.width // 2 + 1, image.height // 2 + 2)
-        reads = [{}, {"scale": 8}, {"region": region}]
+        reads: list[dict[str, Any]] = [{}, {"scale": 8}, {"region": region}]
         right = [_native.decode(bytes(record), **options) for options in reads]
         for bit in rng.integers(0, 8 * len(record), 8).tolist():
             record[bit // 8] ^= 1 << bit % 8
