@@ -27,6 +27,7 @@ from penstock.pack.on_ray.tasks import connected, is_on_ray, run_on_ray
 from penstock.pack.pipeline.image_check import MAX_PIXELS
 from penstock.pack.pipeline.run import run_in_order
 from penstock.progress import ProgressReporter, make_reporter
+from penstock.paths import COEFFICIENTS
 from penstock.sample import Blob
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
@@ -318,6 +319,8 @@ def _scan_image(image: Blob | None, kind: str) -> bytes | str:
 
 def _describe_format(image: bytes | memoryview) -> str:
     """Why an image that is no JPEG has no seek table."""
+    if bytes(image[:4]) == COEFFICIENTS:
+        return "stored as coefficients: a crop reads only a part of them without a decode index"
     try:
         return f"{fallback.sniff(bytes(image[:32]))}, not JPEG: only JPEGs have a decode index"
     except DecodeError as error:

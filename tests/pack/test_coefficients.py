@@ -184,6 +184,13 @@ def test_the_bytes_decode_by_themselves(pack: Path) -> None:
                 assert T.sizes([kept]).tolist() == [[*image.size]]
 
 
+def test_coefficients_need_no_decode_index(pack: Path) -> None:
+    """The report says why they have none."""
+    left_out = dict(ps.index(pack).left_out)
+
+    assert sum(reason.startswith("stored as coefficients: ") for reason in left_out.values()) == 11
+
+
 def test_the_commands_take_such_packs(photos: Path, tmp_path: Path) -> None:
     """Packed in shards, verified, merged, drawn, and converted to files and back on the command line."""
     shards, merged, back = tmp_path / "shards.lmdb", tmp_path / "merged.lmdb", tmp_path / "back.lmdb"
