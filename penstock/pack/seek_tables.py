@@ -26,8 +26,8 @@ from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatE
 from penstock.pack.on_ray.tasks import connected, is_on_ray, run_on_ray
 from penstock.pack.pipeline.image_check import MAX_PIXELS
 from penstock.pack.pipeline.run import run_in_order
-from penstock.progress import ProgressReporter, make_reporter
 from penstock.paths import COEFFICIENTS
+from penstock.progress import ProgressReporter, make_reporter
 from penstock.sample import Blob
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
