@@ -86,6 +86,7 @@ ASKED: Final = {
     "docs/howto/class-imbalance": (
         "class imbalance imbalanced unbalanced oversampling rare classes weighted random sampler long tail"
     ),
+    "docs/howto/coefficients": "faster jpeg decoding lossless transcode huffman dct coefficients progressive",
     "docs/howto/container-limits": "docker kubernetes cpu_count cgroup exit code 137 too many workers cpu limit",
     "docs/howto/debugging": "debug breakpoint pdb step through single process print",
     "docs/howto/determinism": (

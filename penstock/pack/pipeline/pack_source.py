@@ -81,7 +81,7 @@ class PackReport:
     elapsed_s : float
         Duration of this run.
     transcoded, kept : int
-        Number of images that this run rewrote (``transcode="baseline"``), and that it stored as they were.
+        Number of images that this run rewrote (``transcode=``), and that it stored as they were.
     indexed : IndexReport, optional
         The result of ``index``.
     reused : bool

@@ -10,7 +10,8 @@ r"""The bytes of a pack: the value of a record, the ``meta`` entry, and the cons
 
 Integers are little-endian. A hash is xxh3_64 of the part, xor ``i * 0x9E3779B97F4A7C15 mod 2**64``: if a damaged B-tree
 returns a record under another number, its hashes do not match. The small fields are the msgpack array
-``[key, value, ...]`` in the order of the schema. Nothing here opens a file, and nothing is ever unpickled.
+``[key, value, ...]`` in the order of the schema. The blob of an image is a file, or coefficients of a JPEG, whose bytes
+``docs/howto/coefficients.md`` states. Nothing here opens a file, and nothing is ever unpickled.
 """
 
 from __future__ import annotations
