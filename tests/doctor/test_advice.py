@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+import penstock as ps
 from penstock.doctor.judge import analysis
 from penstock.doctor.judge.advice import CANDIDATES, num_workers
 from penstock.doctor.judge.advice.loader_arguments import find_persistent_workers
@@ -25,6 +26,7 @@ from penstock.doctor.trials.trials import Trial
 from penstock.doctor.trials.turns import Measured
 from penstock.doctor.watching.recording import Recording, ThreadGain
 from tests.doctor.simulator import Script, simulate
+from tests.pack.images import make_photos
 
 READING = Script(2, cores=4, read_idle=6.0, read=0.5, step_idle=5)
 DECODING = Script(2, cores=2, decode=4.0, step_idle=5)
@@ -141,6 +143,27 @@ def test_packing_unless_it_is_a_store() -> None:
     assert candidates("packing", record(READING))[0].predicted > 1.3
     assert candidates("packing", record(READING, dataset="StoreDataset")) == []
     assert candidates("packing", record(DECODING)) == []
+
+
+def test_packing_names_coefficients_where_there_may_be_progressive_jpegs() -> None:
+    """By the endings of the samples' names."""
+    recording = record(READING)
+    recording.keys = {0: "cat/1.png"}
+    assert "coefficients" not in candidates("packing", recording)[0].reason
+
+    recording.keys[1] = "cat/2.jpg"
+    assert "--transcode coefficients" in candidates("packing", recording)[0].reason
+
+
+@pytest.mark.parametrize(("transcode", "rules"), [("none", ["seek-tables"]), ("coefficients", [])])
+def test_coefficients_need_no_decode_index(tmp_path: Path, transcode: str, rules: list[str]) -> None:
+    """A pack without indices is to be given them, if they can be used."""
+    ps.pack(make_photos(tmp_path / "photos"), tmp_path / "a.lmdb", transcode=transcode, index="none")
+    with ps.open(tmp_path / "a.lmdb") as store:
+        loader = SimpleNamespace(dataset=SimpleNamespace(store=store))
+        found = candidates("seek-tables", record(DECODING, dataset="StoreDataset"), loader)
+
+    assert [each.rule for each in found] == rules
 
 
 class WholeArrays:
