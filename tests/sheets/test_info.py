@@ -86,11 +86,15 @@ def test_store_without_images_or_labels(tmp_path: Path) -> None:
 
 
 def test_unreadable_images_are_counted_as_such(tmp_path: Path) -> None:
-    """Bytes that are no image count as unreadable, and stop nothing."""
-    photos = make_photos(tmp_path / "photos", 3)
+    """Bytes that are no image count as unreadable, once, and stop nothing."""
+    photos = make_photos(tmp_path / "photos", 4)
     (photos / "cats" / "0.jpg").write_bytes(b"no image")
+    (photos / "cats" / "2.jpg").write_bytes(b"\xff\xd8\xff no image")
 
-    assert info(photos).formats == {"JPEG": 2, "unreadable": 1}
+    found = info(photos)
+
+    assert found.formats == {"JPEG": 2, "unreadable": 2}
+    assert sum(found.stored_nbytes.values()) == sum(path.stat().st_size for path in photos.rglob("*.jpg"))
 
 
 def test_records_without_an_image_are_counted_as_such(tmp_path: Path) -> None:
