@@ -433,9 +433,7 @@ def test_records_of_every_kind_of_store_are_found(kind: str, tmp_path: Path) -> 
     with ps.open(maker.make(tmp_path), **maker.options) as store:
         finder = scanned(store)
         images: list[Any] = [Collection(store).image(index) for index in range(len(store))]
-        widths = [
-            image.shape[1] if isinstance(image, np.ndarray) else Image.open(io.BytesIO(image)).width for image in images
-        ]
+        widths = [image.shape[1] if isinstance(image, np.ndarray) else ps.decode(image).shape[1] for image in images]
         order = list_order(finder, "", "-.width")
         found = list_order(finder, "problem = tiny and .width > 12 and not duplicate and key ~ *", "")
         histograms = make_histograms(finder, np.ones(finder.total, np.bool_))
