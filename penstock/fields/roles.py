@@ -231,13 +231,11 @@ def find_label(
 
     Raises ArgumentError if the stated one holds none of these.
     """
-    if stated.label is None and all(each.path.isdecimal() for each in candidates):  # items of tuples have no names
-        others = [each for each in candidates if each.field.kind in {"int", "label"}]
-        others = others or [each for each in candidates if each.field.kind in {"float", "text"}]
-        return others[0] if len(others) == 1 and image is not None else None
     labels = [each for each in candidates if each.may_be_label]
     words = LABEL_NAMES if image is not None and "x" in find_words(image.path) else _LABEL_WORDS
-    rank = functools.partial(_rank_label, words=words, has_boxes=any(map(_may_be_boxes, candidates)))
+    is_item = image is not None and all(each.path.replace(".", "").isdecimal() for each in candidates)
+    has_boxes = len(candidates) > 1 if is_item else any(map(_may_be_boxes, candidates))
+    rank = functools.partial(_rank_label, words=words, has_boxes=has_boxes, is_item=is_item)
     wanted = "numbers, texts or lists of them"
     return _choose("label", candidates, stated.roles["label"], labels, wanted, rank, doubts)
 
@@ -296,7 +294,8 @@ def _rank_image(each: Candidate) -> Rank | None:
     return (3,) if rank_name(each.path, LABEL_NAMES) else (2,)
 
 
-def _rank_label(each: Candidate, *, words: Sequence[str], has_boxes: bool) -> Rank | None:
+def _rank_label(each: Candidate, *, words: Sequence[str], has_boxes: bool, is_item: bool) -> Rank | None:
+    """``is_item``: whether the candidates are items of tuples, without names, beside an image."""
     array, kind = each.field.array, each.field.kind
     is_list = array is not None and len(array.axes) == 1
     if not each.is_plain or not (kind in _NUMBERS or kind == "text" or (is_list and not has_boxes)):
@@ -307,6 +306,8 @@ def _rank_label(each: Candidate, *, words: Sequence[str], has_boxes: bool) -> Ra
         return (rank[0], form if rank[0] > 1 else 0, rank[1])
     if not is_list and rank is not None and rank_name(each.path, words) == (WORD, 0):
         return (WORD, form)
+    if is_item:
+        return (WORD + 1, int(kind not in {"int", "label"}), int(is_list))
     return (WORD + 1,) if kind == "label" else None
 
 

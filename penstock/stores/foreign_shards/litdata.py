@@ -29,6 +29,8 @@ from typing import Any, BinaryIO, ClassVar, Final, Literal
 import numpy as np
 
 from penstock.errors import ArgumentError
+from penstock.fields.roles import Candidate, Stated, choose_roles
+from penstock.sample import Field
 from penstock.stores.common.compression import decompress_chunks
 from penstock.stores.fields.values import (
     ValueReader,
@@ -70,7 +72,6 @@ _ARRAY_DTYPES: Final[Mapping[int, str]] = {
     10: "float64",
     13: "bool",
 }
-_IMAGE_FORMATS: Final = frozenset({"jpeg", "image", "tiff"})
 _FILE_FORMATS: Final = frozenset({"bytes", "file", "video", "audio", "nifti", "mesh", "pdf"})
 _MAX_DEPTH: Final = 32
 _ITEM_LOADERS: Final = ("PyTreeLoader", "TokensLoader")
@@ -181,14 +182,12 @@ def _name_leaves(spec: object, formats: Sequence[str]) -> list[str]:
 
 def _name_positions(paths: Sequence[tuple[str | int, ...]], formats: Sequence[str]) -> list[str]:
     """Names of the leaves of tuples: ``image`` and ``label`` where only one can be meant, else numbers."""
-    names = [".".join(map(str, path)) or "value" for path in paths]
-    images = [i for i, each in enumerate(formats) if each.partition(":")[0] in _IMAGE_FORMATS | {"pil"}]
-    integers = [i for i, each in enumerate(formats) if each == "int"]
-    if len(images) == 1:
-        names[images[0]] = "image"
-        if len(integers) == 1:
-            names[integers[0]] = "label"
-    return names
+    readers = [_find_reader(encoding)[0] or ValueReader(read_bytes) for encoding in formats]
+    candidates = [
+        Candidate(".".join(map(str, path)) or "value", Field(reader.kind or "json"), reader.read is read_pil)
+        for path, reader in zip(paths, readers, strict=True)
+    ]
+    return [*choose_roles(candidates, Stated(fields=())).fields]
 
 
 def _walk(node: Mapping[str, Any], path: tuple[str | int, ...], depth: int) -> Iterator[tuple[str | int, ...]]:
@@ -222,7 +221,7 @@ def _make_column(name: str, encoding: str) -> SampleColumn:
 def _find_reader(encoding: str) -> tuple[ValueReader | None, str]:
     """The reader of an encoding, or why there is none."""
     name, _, argument = encoding.partition(":")
-    if name in _IMAGE_FORMATS:
+    if name in {"jpeg", "image", "tiff"}:
         return ValueReader(read_bytes, "image"), ""
     if name in _FILE_FORMATS:
         return ValueReader(read_bytes, "" if name in {"bytes", "file"} else "bytes"), ""

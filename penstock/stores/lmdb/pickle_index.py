@@ -31,7 +31,7 @@ from penstock.stores.fields.record_names import quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import COUNT, KEYS, decode_key, list_entry_keys, name_numbers
 from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled
-from penstock.stores.pickles.fields import ValueReader, describe_value, infer_field, may_be_pixels, name_values
+from penstock.stores.pickles.fields import ValueReader, describe_value, find_images, infer_field, name_values
 from penstock.stores.pickles.templates import PickleReader
 from penstock.stores.pickles.unpickler import is_pickle, restricted_loads
 from penstock.wording import counted
@@ -39,7 +39,6 @@ from penstock.wording import counted
 __all__ = ["LmdbPickleIndexStore"]
 
 _MOST_MISSING: Final = 1_000_000  # a number in a file allocates no more
-_SCALARS: Final = frozenset({int, float, bool, str, type(None)})
 
 Rows = NDArray[np.int64]
 
@@ -58,10 +57,10 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
     shape : sequence of int, optional
         Height, width and channels, where the arrays of all records have the same.
     image, label : str, optional
-        Where values are dicts: the keys of the image and of the label; empty: there is none. By default they are found
-        by what they hold and by their names.
+        The keys of the image and of the label in dicts, their numbers in tuples (``"0"``); empty: there is none. By
+        default they are found by what they hold and by their names.
     fields : sequence of str, optional
-        Names of the items of the tuples that are pickled, by default image and label; or the keys of dicts to read.
+        Names of all items of the tuples that are pickled, or the keys of dicts to read.
     classes : sequence of str, optional
         Names of the labels, by number.
     missing : {"raise", "skip"}, optional
@@ -246,59 +245,44 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         """The fields, from some of the records; one that cannot be read says so when it is read."""
         samples = self._read_samples()
         self._form = describe_value(samples[0])
-        self._names = self._names or _find_names(samples)
         found: dict[str, list[object]] = {}
         for sample in samples:
             for name, item in name_values(sample, self._names, {}).items():
                 found.setdefault(name, []).append(item)
-        if lacking := [name for name in self._names or () if name not in found]:
+        is_dict = isinstance(samples[0], dict)
+        if lacking := [name for name in self._names or () if is_dict and name not in found]:
             raise ArgumentError(
                 f"fields must name keys of the dicts, got {lacking[0]!r}, which none has of those that were looked at; "
                 f"the first value is {self._form}"
             )
-        is_dict = isinstance(samples[0], dict)
-        if not is_dict and {"image", "label"} & self._stated.keys():
-            raise ArgumentError(f"image and label name keys of dicts, and values are {self._form}; give fields=")
         try:
-            inferred = {
-                name: infer_field(name, items, pixels, self._class_names, role="" if is_dict else name)
-                for name, items in found.items()
-            }
-            inferred = self._choose_roles(inferred, found, pixels) if is_dict else inferred
+            inferred = self._choose_roles(found, pixels, is_dict=is_dict)
         except PenstockError:
             raise
         except ValueError as error:
             raise StoreFormatError(str(error), store=self.url) from error
-        if isinstance(samples[0], tuple | list) and "image" in inferred:
-            self._refuse_swapped(found, inferred["image"][0])
         self._converters = tuple((name, reader) for name, (_, reader) in inferred.items())
-        self._is_pair = [*inferred] == ["image", "label"] and self._names in {None, ("image", "label")}
+        self._is_pair = self._renamed == {"0": "image", "1": "label"}
         return Schema({name: field for name, (field, _) in inferred.items()})
 
     def _choose_roles(
-        self, inferred: Mapping[str, tuple[Field, ValueReader]], found: Mapping[str, list[object]], pixels: PixelLayout
+        self, found: Mapping[str, list[object]], pixels: PixelLayout, *, is_dict: bool
     ) -> dict[str, tuple[Field, ValueReader]]:
-        """The fields of dicts, by their names."""
-        candidates = [Candidate(name, field, may_be_pixels(name, found[name])) for name, (field, _) in inferred.items()]
-        image, label = self._stated.get("image"), self._stated.get("label")
-        stated = Stated(image, label, key="", fields=self._names, classes=self._class_names or None)
+        """The fields of dicts, by their names, or of tuples, by what their items hold; and how each is read."""
+        names, image = self._names, self._stated.get("image")
+        fields = names if is_dict or names is None else {name: str(place) for place, name in enumerate(names)}
+        stated = Stated(image, self._stated.get("label"), "", fields, self._class_names or None)
+        inferred = {path: infer_field(path, values, pixels) for path, values in found.items()}
+        images = find_images(
+            {path: field for path, (field, _) in inferred.items()}, found, stated.roles["image"], has_names=is_dict
+        )
+        candidates = [Candidate(path, field, path in images) for path, (field, _) in inferred.items()]
         chosen = choose_roles(candidates, stated).fields
         self._renamed = {each.path: name for name, each in chosen.items()}
-        fields = {name: (each.field, inferred[each.path][1]) for name, each in chosen.items()}
+        found_fields = {name: (each.field, inferred[each.path][1]) for name, each in chosen.items()}
         if "image" in chosen and chosen["image"].holds_images and image != "":
-            fields["image"] = infer_field("image", found[chosen["image"].path], pixels, role="image")
-        return fields
-
-    def _refuse_swapped(self, found: Mapping[str, Sequence[object]], image: Field) -> None:
-        """Refuse names of which that of the image is given to another item of each value."""
-        values = {name: next((each for each in items if each is not None), None) for name, items in found.items()}
-        other = next((name for name, each in values.items() if name != "image" and _is_encoded(each)), None)
-        if not image.is_image and other is not None:
-            what = describe_value(values["image"])
-            raise ArgumentError(
-                f"fields must name the items of each value in their order: 'image' names {what} and {other!r} an "
-                f"encoded image, got {self._names or tuple(found)!r}"
-            )
+            found_fields["image"] = infer_field("image", found[chosen["image"].path], pixels, is_image=True)
+        return found_fields
 
     def _read_samples(self) -> list[object]:
         """The values of the first records, one in the middle and the last one, as far as they can be read."""
@@ -333,24 +317,9 @@ def _read_count(entries: LmdbEntries, row: int) -> int:
     return value
 
 
-def _is_encoded(value: object) -> bool:
-    return isinstance(value, bytes | memoryview) and looks_like_image(value)
-
-
 def _give(value: memoryview) -> memoryview:
     """The image of a value that is not pickled."""
     return value
-
-
-def _find_names(samples: Sequence[object]) -> tuple[str, str] | None:
-    """The names of the two items of each value, where the first one cannot be an image and the second one can."""
-    for sample in samples:
-        if not isinstance(sample, tuple | list) or len(sample) != 2 or type(sample[0]) not in _SCALARS:
-            return None
-        is_array = isinstance(sample[1], np.ndarray) and sample[1].ndim in {2, 3}
-        if not is_array and not isinstance(sample[1], bytes | memoryview):
-            return None
-    return ("label", "image")
 
 
 def _parse_binary(entries: LmdbEntries, rows: Rows) -> Rows:

@@ -2,7 +2,7 @@
 
 ::
 
-    (bytes, 3)   (array, None)   array   bytes   {"image": ..., "label": ...}     ──name_values──> values by name
+    (bytes, 3)   (array, None)   array   bytes   {"image": ..., "label": ...}     ──name_values──> values by path
     values of a few records ──infer──> kind of each field, and a function that converts one value and checks it
 
 Called by the ``pickle-index`` layout. Names and kinds follow from the values; the order of channels does not, and is
@@ -12,8 +12,8 @@ stated.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeGuard, cast
 
 import numpy as np
 
@@ -26,35 +26,34 @@ from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.fields.record_names import quote_names
 
-__all__ = ["ValueReader", "describe_value", "infer_field", "may_be_pixels", "name_values"]
+__all__ = ["ValueReader", "describe_value", "find_images", "infer_field", "name_values"]
 
 ValueReader = Callable[[object], object]
 """Converts a stored value to that of its field; ValueError or TypeError if it is of another kind."""
 
-_DEFAULT_NAMES: Final = ("image", "label")
 _MAX_ITEMS: Final = 64
+_PLACES: Final = tuple(map(str, range(_MAX_ITEMS)))
 
 
 def name_values(value: object, names: Sequence[str] | None, renamed: Mapping[str, str]) -> dict[str, object]:
     """The values of one record by the names of their fields.
 
-    ``value``: what is pickled. ``names``: names of the items of a tuple or list; by default image and label. For a
-    dict, which of its keys are fields. ``renamed``: the fields of keys of dicts that have other names. Raises
-    ArgumentError if a tuple has more items than there are names. Raises ValueError if the value has another form.
+    ``value``: what is pickled. ``names``: names of all items of a tuple or list. For a dict, which of its keys are
+    fields. ``renamed``: the fields of items, by number, and of keys of dicts, where these have other names. Raises
+    ArgumentError if a tuple has not as many items as there are names. Raises ValueError if the value has another form.
     """
     if isinstance(value, tuple | list):
-        given = _DEFAULT_NAMES if names is None else names
-        if len(value) > len(given) or (names is not None and len(value) != len(names)):
+        if len(value) > _MAX_ITEMS or (names is not None and len(value) != len(names)):
             raise ArgumentError(
                 f"fields must name the {len(value)} items of each value, such as "
                 f'fields=("image", "label", "boxes"), got {names!r}; the items are '
                 f"{describe_value(value)}"
             )
-        return dict(zip(given, value, strict=False))
+        return {renamed.get(place, place): item for place, item in zip(_PLACES, value, strict=False)}
     if isinstance(value, dict):
         return _name_items(value, names, renamed)
     if isinstance(value, np.ndarray | bytes | memoryview):
-        return {"image" if names is None else names[0]: value}
+        return {renamed.get("0", "0"): value}
     raise ValueError(f"its value must be a tuple, dict, array or bytes, got {describe_value(value)}")
 
 
@@ -73,9 +72,9 @@ def _name_items(
 
 
 def infer_field(
-    name: str, values: Sequence[object], layout: PixelLayout, classes: tuple[str, ...] = (), *, role: str = ""
+    name: str, values: Sequence[object], layout: PixelLayout, *, is_image: bool = False
 ) -> tuple[Field, ValueReader]:
-    """The field of some values, and the function that reads each. ``role``: ``image``, ``label``, or none.
+    """The field of some values, and the function that reads each.
 
     Raises ArgumentError if the values are pixels, and the order of their channels is not stated. Raises ValueError if
     the values differ in kind, or have none.
@@ -87,20 +86,34 @@ def infer_field(
     if len(kinds) != 1:
         raise ValueError(f"field {name!r} must have values of one kind, got {', '.join(sorted(kinds))}")
     kind = kinds.pop()
-    if kind == "array" and role == "image" and all(map(_may_be_pixels, known)):
-        return _read_pixels(layout.make_kind(cast("list[Array]", known)), layout)
+    pixels = [value for value in known if _may_be_pixels(value)]
+    if known and len(pixels) == len(known) and (is_image or len({array.ndim for array in pixels}) > 1):
+        return _read_pixels(layout.make_kind(pixels), layout)
     if kind == "array":
         return _read_arrays([np.asarray(value) for value in known])
     reader = _READERS[kind]
-    if kind == "bytes" and (role == "image" or are_images(cast("list[bytes]", known))):
-        kind = "image"
-    return (Field("label", classes) if kind == "int" and role == "label" else Field(kind)), reader
+    is_encoded = kind == "bytes" and (is_image or are_images(cast("list[bytes]", known)))
+    return Field("image" if is_encoded else kind), reader
 
 
-def may_be_pixels(name: str, values: Sequence[object]) -> bool:
-    """Whether values are arrays that may be the image, by their name and shapes."""
-    is_usual = rank_name(name, IMAGE_NAMES + WEAK_IMAGE_NAMES) is not None
-    return is_usual and all(_may_be_pixels(value) for value in values if value is not None)
+def find_images(
+    fields: Mapping[str, Field], values: Mapping[str, Sequence[object]], stated: str | None, *, has_names: bool
+) -> Collection[str]:
+    """The paths of values that may be the image besides encoded ones: arrays that may be pixels by their name.
+
+    Items of tuples have no names: arrays count where none is an encoded image, then the only item of bytes, whatever
+    its format. ``stated``: the path of the image.
+    """
+    known = {path: [item for item in each if item is not None] for path, each in values.items()}
+    pixels = {path for path, each in known.items() if each and all(map(_may_be_pixels, each))}
+    if has_names:
+        return {path for path in pixels if rank_name(path, IMAGE_NAMES + WEAK_IMAGE_NAMES) is not None}
+    blobs = [path for path, field in fields.items() if field.kind == "bytes"]
+    if stated is not None:
+        return {stated} & pixels.union(blobs)
+    if any(field.kind == "image" for field in fields.values()):
+        return ()
+    return pixels or blobs[:1] * (len(blobs) == 1)
 
 
 def describe_value(value: object) -> str:
@@ -125,7 +138,7 @@ def _kind_of(value: object) -> str:
     return _KINDS.get(type(value)) or ("array" if is_numeric else "json")
 
 
-def _may_be_pixels(value: object) -> bool:
+def _may_be_pixels(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray) and value.ndim in {2, 3} and value.dtype.newbyteorder("=").name in PIXEL_DTYPES
 
 
