@@ -31,6 +31,7 @@ from penstock.stores.fields.exact_casts import UnfitValueError, to_float, to_who
 from penstock.stores.fields.npy_arrays import find_array_kind, read_array
 
 __all__ = [
+    "ADVICE",
     "DECLARATION",
     "Content",
     "FieldPlan",
@@ -43,6 +44,10 @@ __all__ = [
 
 DECLARATION: Final = b"__penstock__"
 """The name of the member that declares the fields of a shard."""
+ADVICE: Final = (
+    "a key ends at the first dot of a file's name; dotted_keys=True (--option dotted_keys=true) ends it at the last one"
+)
+"""What helps where suffixes are parts of names with dots."""
 
 _VERSION: Final = 1
 _PROBED: Final = 16
@@ -163,6 +168,7 @@ def plan_fields(
     groups: Iterable[Sequence[str]],
     kinds: Mapping[str, str],
     declared: Sequence[StoredField] = (),
+    image: str | None = None,
 ) -> FieldPlan:
     """How the fields of records are read.
 
@@ -176,12 +182,19 @@ def plan_fields(
         Kinds of suffixes by what their files hold, such as ``{"npy": "float32[*]"}``; the others have their usual one.
     declared : sequence of StoredField
         What the shards declare; they have no other fields then.
+    image : str, optional
+        The name of the image, with or without its type (``left``, ``left.jpg``); empty: there is none.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such image, or several fit equally well and none is stated.
     """
-    others = {each.suffix for each in declared}
-    images = _find_images([suffix for suffix in suffixes if suffix not in others], groups)
-    if declared:
-        return FieldPlan(declared, images)
     found = {each: Candidate(_find_stem(each), Field(kinds.get(each) or _find_kind(each))) for each in suffixes}
+    if declared:
+        others = {each.suffix for each in declared}
+        return FieldPlan(declared, _unite([each for each in suffixes if each not in others and _is_bare(each)], groups))
+    images = _unite(_find_images(found, image), groups)
     label = find_label([each for suffix, each in found.items() if suffix not in images], None, Stated())
     roles = {"image" if images else "", "" if label is None else "label"}
     fields: dict[str, StoredField] = {}
@@ -206,27 +219,31 @@ def _find_kind(suffix: str) -> str:
     """The usual kind of the files of a suffix."""
     last = suffix.rpartition(".")[2]
     if f".{last}" in IMAGE_SUFFIXES:
-        return "mask" if is_mask_name(_find_stem(suffix)) else "image"
+        return "mask" if is_mask_name(stem := _find_stem(suffix)) or stem == "label" else "image"
     return _KINDS.get(last, "bytes")
 
 
-def _find_images(suffixes: Sequence[str], groups: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """The suffixes that are the field ``image``: no two of them occur in one record.
+def _is_bare(suffix: str) -> bool:
+    """Whether a suffix is the type of images, without a name."""
+    return f".{suffix}" in IMAGE_SUFFIXES
 
-    Where all have a name before their type, the one whose name fits best; of equal ones the first.
-    """
-    candidates = [suffix for suffix in suffixes if f".{suffix}" in IMAGE_SUFFIXES]
-    if not candidates:
-        named = {
-            suffix: Candidate(_find_stem(suffix), Field("image"))
-            for suffix in suffixes
-            if _find_kind(suffix) == "image"
-        }
-        best = find_image([*named.values()], Stated(fields=()))
-        return tuple(suffix for suffix, each in named.items() if best in {None, each})[:1]
-    if len(candidates) == 1:
-        return tuple(candidates)
-    candidates.sort(key=lambda suffix: rank_name(suffix, IMAGE_NAMES) or (WORD, 0))
+
+def _find_images(found: Mapping[str, Candidate], image: str | None) -> list[str]:
+    """The suffixes of images without a name; else those of the image that is stated, or whose name fits best."""
+    bare = [suffix for suffix in found if _is_bare(suffix)]
+    if image is None and bare:
+        return sorted(bare, key=lambda suffix: rank_name(suffix, IMAGE_NAMES) or (WORD, 0))
+    named = {suffix: each for suffix, each in found.items() if each.may_be_image}
+    candidates = {each.path: each for each in named.values()}
+    try:
+        best = find_image([*candidates.values()], Stated(_find_stem(image) if image in named else image))
+    except ArgumentError as error:
+        raise error if image is not None else ArgumentError(f"{error.message}; {ADVICE}") from None
+    return [suffix for suffix, each in named.items() if best is not None and each.path == best.path]
+
+
+def _unite(candidates: Sequence[str], groups: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """The suffixes that are the field ``image``, the first one of those that occur in one record together."""
     together: dict[str, set[str]] = {suffix: set() for suffix in candidates}
     for group in groups:
         both = together.keys() & set(group)

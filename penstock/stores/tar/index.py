@@ -30,6 +30,7 @@ from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array
 from penstock.stores.common.keys import KeyList
 from penstock.stores.tar.fields import (
+    ADVICE,
     DECLARATION,
     FieldPlan,
     find_kind_by_contents,
@@ -43,9 +44,6 @@ from penstock.stores.writing import Skipped
 __all__ = ["RecordFiles", "TarIndex", "TarScan", "group_members", "is_apart", "scan_shards", "warn_of_dots"]
 
 _MAX_SUFFIXES: Final = 1000
-_ADVICE: Final = (
-    "a key ends at the first dot of a file's name; dotted_keys=True (--option dotted_keys=true) ends it at the last one"
-)
 _MAX_PROBLEMS: Final = 1000
 _RESERVED: Final = frozenset({"__key__", "__url__", "__local_path__"})  # what webdataset calls its own values
 _MAX_DECLARATION_NBYTES: Final = 1 << 24
@@ -115,7 +113,7 @@ def group_members(
             )
         if len(files) >= _MAX_SUFFIXES:
             raise CorruptRecordError(
-                f"a record must have at most {_MAX_SUFFIXES} files, such as {suffix!r:.100}; {_ADVICE}",
+                f"a record must have at most {_MAX_SUFFIXES} files, such as {suffix!r:.100}; {ADVICE}",
                 key=_show(split[0]),
                 index=index,
             )
@@ -151,14 +149,14 @@ class TarIndex:
         counts = np.array([len(group) for group in self.suffixes], np.int64)
         return np.append(0, np.cumsum(counts[self.records["group"]]))
 
-    def make_plan(self) -> FieldPlan:
-        """How the fields are read.
+    def make_plan(self, image: str | None = None) -> FieldPlan:
+        """How the fields are read; ``image``: its name, if it is stated.
 
-        Raises ValueError if the declaration is damaged.
+        Raises ValueError if the declaration is damaged. Raises ArgumentError as :func:`plan_fields`.
         """
         suffixes = dict.fromkeys(itertools.chain.from_iterable(self.suffixes))
         declared = parse_declaration(self.declared.encode()) if self.declared else ()
-        return plan_fields(tuple(filter(is_valid_suffix, suffixes)), self.suffixes, self.kinds, declared)
+        return plan_fields(tuple(filter(is_valid_suffix, suffixes)), self.suffixes, self.kinds, declared, image)
 
     def to_arrays(self) -> dict[str, Array]:
         """The index for :func:`~penstock.stores.common.record_index.load_or_scan`."""
@@ -242,7 +240,7 @@ class _IndexBuilder:
     def _add_group(self, suffixes: tuple[str, ...]) -> int:
         self._suffixes.update(suffixes)
         if len(self._suffixes) > _MAX_SUFFIXES:
-            raise ValueError(f"there are more than {_MAX_SUFFIXES} suffixes, such as {suffixes[-1]!r:.100}; {_ADVICE}")
+            raise ValueError(f"there are more than {_MAX_SUFFIXES} suffixes, such as {suffixes[-1]!r:.100}; {ADVICE}")
         for suffix in suffixes:
             if not is_valid_suffix(suffix):
                 shown = suffix.encode(errors="backslashreplace").decode()

@@ -60,9 +60,14 @@ class TarStore(ContainerStore[MappedFiles]):
     dotted_keys : bool, optional
         True: a key ends at the last dot of a file's name (``2024.05.01.jpg``), not at the first one. None: as False,
         and records that look like several such files are warned of.
+    image : str, optional
+        The name of the image, where files have names before their types: ``left`` of ``0001.left.jpg``; empty: there is
+        none. By default images without a name, or the one whose name fits best.
 
     Raises
     ------
+    ArgumentError
+        If several images of a record fit equally well, and none is stated.
     StoreFormatError
         If a shard is truncated or no tar file, there is no record, or a record has two files of one suffix.
 
@@ -87,8 +92,9 @@ class TarStore(ContainerStore[MappedFiles]):
         cache_nbytes: int | None = None,
         shard_keys: bool = False,
         dotted_keys: bool | None = None,
+        image: str | None = None,
     ) -> None:
-        options = select_given(type(self), shard_keys=shard_keys, dotted_keys=dotted_keys)
+        options = select_given(type(self), shard_keys=shard_keys, dotted_keys=dotted_keys, image=image)
         options |= select_cache_options(cache, cache_nbytes)
         location = self.locate(path)
         shards = tuple(shard for each in location.paths for shard in _list_shards(each))
@@ -108,12 +114,12 @@ class TarStore(ContainerStore[MappedFiles]):
             )
             if not len(index.records):
                 raise StoreFormatError("there is no record in these shards", store=self.url)
-            self._set_index(index)
+            self._set_index(index, image)
             if shard_keys:
                 stems = [name.partition(".")[0] for name in names]
                 pairs = zip(index.records["shard"].tolist(), index.keys, strict=True)
                 self._keys = KeyList.from_names(f"{stems[shard]}/{key}" for shard, key in pairs)
-        if dotted_keys is None and not index.declared:
+        if dotted_keys is None and image is None and not index.declared:
             images = set(self._plan.images)
             usual = {suffix for group in index.suffixes if not images.isdisjoint(group) for suffix in group}
             for number, group in enumerate(index.suffixes):
@@ -121,8 +127,8 @@ class TarStore(ContainerStore[MappedFiles]):
                 if warn_of_dots(index.keys[row], group, usual, 3):  # who calls `penstock.open`
                     break
 
-    def _set_index(self, index: TarIndex) -> None:
-        self._index, self._plan, self._keys = index, index.make_plan(), index.keys
+    def _set_index(self, index: TarIndex, image: str | None) -> None:
+        self._index, self._plan, self._keys = index, index.make_plan(image), index.keys
         self._schema, self._problems, self._unreadable = self._plan.schema, index.problems, index.unreadable
         self._places: dict[str, list[int]] = {}
         # views give Python numbers, faster than arrays do

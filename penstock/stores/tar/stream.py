@@ -20,7 +20,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import ClassVar, Final
 
-from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.errors import CorruptRecordError, PenstockError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Record, Schema
 from penstock.stores.common.compression import DecompressedFile, find_codec
@@ -52,7 +52,7 @@ class TarStream(ShardStream):
     shards : str, path, Location, or sequence of these
         The tar files, or a pattern such as ``"train-{000..009}.tar"``, or URLs of these. They may be compressed with
         gzip, bzip2 or xz.
-    dotted_keys : bool, optional
+    dotted_keys, image : optional
         As for :class:`~penstock.stores.tar.store.TarStore`.
     storage_options, cache, cache_size
         For URLs; see :class:`~penstock.stores.streams.ShardStream`.
@@ -75,19 +75,21 @@ class TarStream(ShardStream):
         shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         dotted_keys: bool | None = None,
+        image: str | None = None,
         storage_options: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
     ) -> None:
         super().__init__(shards, storage_options=storage_options, cache=cache, cache_size=cache_size)
-        self.dotted_keys = dotted_keys
+        self.dotted_keys, self.image = dotted_keys, image
 
     def __reduce__(self) -> tuple[object, ...]:
-        return functools.partial(type(self), dotted_keys=self.dotted_keys), (self.shards,)
+        return functools.partial(type(self), dotted_keys=self.dotted_keys, image=self.image), (self.shards,)
 
     def fingerprint(self) -> str:
-        """Hash as :meth:`ShardStream.fingerprint`; another hash where keys end at the last dot."""
-        return super().fingerprint() + ("-dotted" if self.dotted_keys else "")
+        """Hash as :meth:`ShardStream.fingerprint`; another hash with ``dotted_keys`` or ``image``."""
+        image = "" if self.image is None else f"-image={self.image}"
+        return super().fingerprint() + ("-dotted" if self.dotted_keys else "") + image
 
     @property
     def schema(self) -> Schema:
@@ -129,7 +131,10 @@ class TarStream(ShardStream):
             if first is None:
                 raise StoreFormatError("this shard has no records", store=str(shard))
             try:
-                plan = _plan_first(first[2], found.declaration)
+                plan = _plan_first(first[2], found.declaration, self.image)
+            except PenstockError as error:
+                error.locate(store=str(shard))
+                raise
             except ValueError as error:
                 raise StoreFormatError(f"the shard has no usable fields: {error}", store=str(shard)) from error
             self._suffixes = None if found.declaration is not None else tuple(filter(is_valid_suffix, first[2]))
@@ -148,7 +153,7 @@ class TarStream(ShardStream):
         return {plan.images[0] if suffix == others[0] else suffix: content for suffix, content in files.items()}
 
 
-def _plan_first(files: Mapping[str, bytes], declaration: Member | None) -> FieldPlan:
+def _plan_first(files: Mapping[str, bytes], declaration: Member | None, image: str | None) -> FieldPlan:
     """The fields of the first record."""
     suffixes = [suffix for suffix in files if is_valid_suffix(suffix)]
     kinds = {suffix: find_kind_by_contents(suffix, [files[suffix]]) for suffix in suffixes}
@@ -157,7 +162,7 @@ def _plan_first(files: Mapping[str, bytes], declaration: Member | None) -> Field
         if is_array:
             kinds[suffix] = f"{dtype}[{','.join('*' for _ in axes.split(','))}]"
     declared = () if declaration is None else parse_declaration(declaration.content)
-    return plan_fields(suffixes, [suffixes], kinds, declared)
+    return plan_fields(suffixes, [suffixes], kinds, declared, image)
 
 
 class _ShardFile:

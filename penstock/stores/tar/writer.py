@@ -26,7 +26,7 @@ from typing import BinaryIO, Final, cast
 import numpy as np
 import xxhash
 
-from penstock.errors import PackError
+from penstock.errors import ArgumentError, PackError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Field, Schema
 from penstock.stores.common.file_writer import FileWriter
@@ -94,7 +94,10 @@ def _choose_suffix(name: str, field: Field, used: set[str]) -> str:
 def _is_plain(fields: Sequence[StoredField]) -> bool:
     """Whether a reader finds the same fields without the declaration."""
     suffixes = [each.suffix or _UNKNOWN_IMAGE for each in fields]
-    found = plan_fields(suffixes, [suffixes], {})
+    try:
+        found = plan_fields(suffixes, [suffixes], {})
+    except ArgumentError:  # a reader must be told which of them is the image
+        return False
     return len(set(suffixes)) == len(suffixes) and found.fields == tuple(fields)
 
 
