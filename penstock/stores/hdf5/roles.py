@@ -114,14 +114,14 @@ class _Finder:
     def __init__(self, survey: Survey, group: str) -> None:
         self._survey, self._group, self._prefix = survey, group, f"{group}/" if group else ""
         self.datasets = {name: d for name, d in survey.datasets.items() if name.startswith(self._prefix)}
-        self.candidates: list[Candidate] = []
+        self.candidates = [*map(_make_candidate, self.datasets.values())]
         self.count, self._counted, self._image = 0, "", ""
         if not self.datasets:
             within = f" in the group {group!r}" if group else ""
             raise StoreFormatError(f"this HDF5 file has no dataset of records{within}{_list_problems(survey.problems)}")
 
     def resolve(self, stated: Stated) -> Stated:
-        """What is stated, with whole paths, and the candidates."""
+        """What is stated, with whole paths."""
         fields = stated.fields
         if isinstance(fields, Mapping):
             fields = {name: self._get(path, name) for name, path in fields.items()}
@@ -129,10 +129,7 @@ class _Finder:
             fields = [self._get(path, "fields") for path in fields]
         given = {role: getattr(stated, role) for role in ("image", "label", "key")}
         found = {role: path and self._get(path, role) for role, path in given.items()}
-        stated = replace(stated, fields=fields, **found)
-        image = stated.roles["image"]
-        self.candidates = [_make_candidate(d, is_image=name == image) for name, d in self.datasets.items()]
-        return stated
+        return replace(stated, fields=fields, **found)
 
     def _get(self, path: str, what: str) -> str:
         """The dataset at a path that was stated: in the group, or from the root."""
@@ -209,11 +206,13 @@ class _Finder:
         if name == "label" and stated.roles["label"] != "" and chosen.field.kind in {"label", "float"}:
             classes = found.classes or self._survey.classes if chosen.field.kind == "label" else ()
             return FieldSource(Field(chosen.field.kind, classes), found)
-        return FieldSource(chosen.field if chosen.field.kind == "mask" else _find_field(found), found)
+        return FieldSource(
+            chosen.field if chosen.holds_encoded or chosen.field.kind == "mask" else _find_field(found), found
+        )
 
 
 def _describe_image(found: FoundDataset, stated: Stated) -> FieldSource:
-    if _is_encoded(found):
+    if found.holds_images:
         return FieldSource(Field("image"), found)
     rank = len(found.shape)
     if found.form != "array" or found.dtype.name not in _PIXELS or rank not in _AXES:
@@ -245,15 +244,14 @@ def _describe_image(found: FoundDataset, stated: Stated) -> FieldSource:
     return FieldSource(Field(kind), found, axes, channels in {3, 4} and order == "BGR")
 
 
-def _make_candidate(found: FoundDataset, *, is_image: bool) -> Candidate:
+def _make_candidate(found: FoundDataset) -> Candidate:
     """What a dataset holds; a column of numbers may also have axes of length 1."""
     is_column = found.form == "array" and set(found.shape[1:]) <= {1}
     try:
         field = Field("float" if found.dtype.kind == "f" else "int") if is_column else _find_field(found)
     except ArgumentError:  # raised again if the dataset is read
         field = Field("json")
-    holds_images = _is_encoded(found) if is_image else _may_be_image(found)
-    return Candidate(found.name, field, holds_images, shown=found.describe())
+    return Candidate(found.name, field, _may_be_pixels(found), shown=found.describe())
 
 
 def _find_field(found: FoundDataset) -> Field:
@@ -263,7 +261,7 @@ def _find_field(found: FoundDataset) -> Field:
             raise ArgumentError(f"texts must be one a record, got {found.describe()}; state fields={{...}} without it")
         return Field("text")
     if found.form == "blocks" or (found.form == "ragged" and found.dtype.name == "uint8"):
-        return Field("mask" if is_mask_name(found.name) else "bytes")
+        return Field("image" if found.holds_images else "bytes")
     if found.form == "ragged":
         return Field(f"{found.dtype.name}[*]")
     if len(found.shape) == 1:
@@ -271,22 +269,15 @@ def _find_field(found: FoundDataset) -> Field:
     return Field(f"{found.dtype.name}[{','.join(map(str, found.shape[1:]))}]")
 
 
-def _may_be_image(found: FoundDataset) -> bool:
-    """Whether a dataset may be the image: encoded, or pixels of usual axes; with a usual name, of any channels."""
-    if is_mask_name(found.name) or rank_name(found.name, LABEL_NAMES) is not None:
+def _may_be_pixels(found: FoundDataset) -> bool:
+    """Whether a dataset may be the image as pixels of usual axes; with a usual name, of any channels."""
+    is_usual = not is_mask_name(found.name) and rank_name(found.name, LABEL_NAMES) is None
+    if not is_usual or found.form != "array" or found.dtype.name not in _PIXELS:
         return False
-    if found.form != "array" or found.dtype.name not in _PIXELS:
-        return _is_encoded(found)
     is_named = rank_name(found.name, IMAGE_NAMES) is not None
     if len(found.shape) == 4:
         return is_named or found.shape[3] in _FEW or found.shape[1] in _FEW
     return len(found.shape) == 3 and (is_named or found.dtype.name != "float32")
-
-
-def _is_encoded(found: FoundDataset) -> bool:
-    if found.form == "ragged":
-        return found.dtype.name == "uint8" and len(found.shape) == 1
-    return found.form == "blocks" and len(found.shape) == 1
 
 
 def _name_field(path: str) -> str:

@@ -1,11 +1,12 @@
 """Which datasets the files of an HDF5 store have: their names, shapes, types of elements, and what attributes say.
 
-Called when a store is opened; reads headers, attributes, and of byte strings the first one. Links to other files are
-not followed: a container of unknown origin must not name the files that are read.
+Called when a store is opened; reads headers, attributes, and three values of bytes. Links to other files are not
+followed: a container of unknown origin must not name the files that are read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from penstock.registry import require
 from penstock.sample import Array, DType
 from penstock.stores.common.regular_file import open_by_library
 from penstock.stores.container import DAMAGE
-from penstock.stores.fields.image_signatures import looks_like_image
+from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.fields.record_names import share_classes
 from penstock.stores.hdf5.virtual_sources import VirtualSources, describe_external, follow_links
 from penstock.stores.writing import Skipped
@@ -69,6 +70,8 @@ class FoundDataset:
     grows: bool = False  # whether records may be appended
     is_matlab: bool = False
     """Whether MATLAB wrote it: the axes are in reverse order, and a column of numbers is one row."""
+    holds_images: bool = False
+    """Whether its bytes (``blocks``, or ``ragged`` of uint8) are encoded images."""
     file: str = ""  # the name of its file, where the files of a store have different datasets
     missing: str = ""  # of a view of other files: what of them is missing, which would be read as the fill value
 
@@ -233,6 +236,7 @@ def _concatenate(datasets: Sequence[FoundDataset], names: Sequence[str]) -> Foun
         files=tuple(dataset.files[0] for dataset in datasets),
         counts=tuple(dataset.count for dataset in datasets),
         classes=_share_classes([dataset.classes for dataset in datasets], names),
+        holds_images=2 * sum(dataset.holds_images for dataset in datasets) > len(datasets),
         missing=next((dataset.missing for dataset in datasets if dataset.missing), ""),
     )
 
@@ -256,15 +260,18 @@ def _find_form(name: str, found: h5py.Dataset, number: int) -> FoundDataset:
     text = library.check_string_dtype(dtype)
     if enumerated and sorted(enumerated.values()) == list(range(len(enumerated))):
         classes = classes or tuple(sorted(enumerated, key=enumerated.__getitem__))
+    holds_images = False
     if text is not None:
-        form = "blocks" if _holds_images(found) else "text"
+        holds_images = dtype.kind == "S" and _holds_images(found, empty=False)
+        form = "blocks" if holds_images else "text"
     elif base is not None:
         if isinstance(base, np.dtype) and base.kind in "biuf":
             form, dtype = "ragged", base
+            holds_images = base.name == "uint8" and _holds_images(found)
     elif dtype.kind in "biuf" and dtype.itemsize <= 8:  # no long double
         form = "array"
     elif dtype.kind == "V" and dtype.names is None and dtype.subdtype is None:
-        form = "blocks"
+        form, holds_images = "blocks", _holds_images(found)
     if form in {"array", "ragged"}:
         dtype = np.dtype(dtype.str)  # without h5py's metadata
     shape = tuple(map(int, found.shape))
@@ -273,19 +280,23 @@ def _find_form(name: str, found: h5py.Dataset, number: int) -> FoundDataset:
         shape = shape[1:]
     channels = _stated_channels(found.attrs)
     grows = bool(found.maxshape) and found.maxshape[0] is None
-    return FoundDataset(name, form, dtype, shape, (number,), (shape[0],), classes, channels, grows, is_matlab)
+    return FoundDataset(
+        name, form, dtype, shape, (number,), (shape[0],), classes, channels, grows, is_matlab, holds_images
+    )
 
 
-def _holds_images(found: h5py.Dataset) -> bool:
-    """Whether a column of byte strings of one length begins with an image: NumPy makes such a column of a list."""
-    if found.dtype.kind != "S" or len(found.shape) != 1 or not found.shape[0]:
+def _holds_images(found: h5py.Dataset, *, empty: bool = True) -> bool:
+    """Whether most of three values, spread over a column of bytes, begin as images; ``empty`` if none can be seen.
+
+    Byte strings of one length are a column that NumPy makes of a list of images.
+    """
+    if len(found.shape) != 1 or (found.chunks or (1,))[0] * found.dtype.itemsize > _MAX_BLOCK_NBYTES:
         return False
-    if (found.chunks or (1,))[0] * found.dtype.itemsize > _MAX_BLOCK_NBYTES:
-        return False
-    try:
-        return looks_like_image(found[0])
-    except LIBRARY_ERRORS:
-        return False
+    values = []
+    for index in sorted({0, found.shape[0] // 2, found.shape[0] - 1}) if found.shape[0] else ():
+        with contextlib.suppress(*LIBRARY_ERRORS):  # reading the record raises it
+            values.append(np.asarray(found[index]).tobytes())
+    return are_images(values) if any(values) else empty
 
 
 def _why_unreadable(found: h5py.Dataset, dataset: FoundDataset) -> str:

@@ -39,9 +39,12 @@ def random_pixels(*shape: int, dtype: str = "uint8") -> np.ndarray[Any, Any]:
 
 
 def random_blobs(count: int = COUNT) -> list[np.ndarray[Any, Any]]:
-    """Encoded images that are none: bytes of different lengths, one of them empty."""
+    """What begins as encoded images do: bytes of different lengths, one of them empty."""
     rng = np.random.default_rng(4)
-    return [rng.integers(0, 256, 0 if row == 4 else int(rng.integers(1, 6000)), np.uint8) for row in range(count)]
+    found = [rng.integers(0, 256, 0 if row == 4 else int(rng.integers(3, 6000)), np.uint8) for row in range(count)]
+    for blob in found:
+        blob[:3] = [0xFF, 0xD8, 0xFF][: len(blob)]
+    return found
 
 
 def write_blobs(file: Any, name: str = "jpeg", **options: Any) -> list[np.ndarray[Any, Any]]:
@@ -145,6 +148,30 @@ def test_encoded_images_are_the_bytes_that_went_in(path: Path, options: dict[str
         assert all(isinstance(image, memoryview) and image.readonly for image in images)
 
 
+@pytest.mark.parametrize("stored", ["variable length", "opaque", "byte strings"])
+def test_images_are_found_by_their_bytes(path: Path, stored: str) -> None:
+    """Whatever their name and type: bytes that are no images are not the image, and two images are refused."""
+    images = [(b"\xff\xd8\xff%d" % row).ljust(40, b"!") for row in range(4)]
+    with h5py.File(path, "w") as file:
+        for name, values in (("image", [b"-" * 40] * 4), ("left", images), ("right", images), ("seg", images)):
+            if stored == "variable length":
+                dataset = file.create_dataset(name, (4,), h5py.vlen_dtype(np.uint8))
+                for row, value in enumerate(values):
+                    dataset[row] = np.frombuffer(value, np.uint8)
+            else:
+                file[name] = np.array(values).view("V40" if stored == "opaque" else "S40")
+
+    with pytest.raises(ArgumentError, match=r"each of 'left' .*'right' .* may be the image; say image='left'"):
+        ps.open(path)
+    with ps.open(path, image="left") as store:
+        kinds = {name: field.kind for name, field in store.schema.fields.items()}
+        assert [bytes(record.fields["image"]) for record in store] == images
+    other = "text" if stored == "byte strings" else "bytes"
+    assert kinds == {"image": "image", "image_": other, "seg": "mask", "right": "image"}
+    with pytest.raises(ArgumentError, match="image must hold images, got 'image'"):
+        ps.open(path, image="image")
+
+
 def test_many_small_values_share_a_heap(path: Path) -> None:
     """Values that HDF5 puts into one collection are told apart by their numbers, also after some were replaced."""
     with h5py.File(path, "w") as file:
@@ -156,7 +183,7 @@ def test_many_small_values_share_a_heap(path: Path) -> None:
         expected = [dataset[row].tobytes() for row in range(500)]
 
     with ps.open(path) as store:
-        assert [bytes(record.fields["image"]) for record in store] == expected
+        assert [bytes(record.fields["jpeg"]) for record in store] == expected
 
 
 def test_bytes_of_one_length_are_encoded_images(path: Path) -> None:
