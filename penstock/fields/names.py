@@ -13,6 +13,7 @@ from typing import Final
 
 __all__ = [
     "BOX_NAMES",
+    "CLASS_NAMES",
     "IMAGE_NAMES",
     "KEY_NAMES",
     "LABEL_NAMES",
@@ -23,6 +24,7 @@ __all__ = [
     "guess_kind",
     "is_mask_name",
     "rank_name",
+    "split_words",
 ]
 
 IMAGE_NAMES: Final = ("image", "img", "jpeg", "jpg", "png", "webp", "picture", "photo", "pixels", "frame", "patch")
@@ -33,6 +35,8 @@ LABEL_NAMES: Final = (
     "label", "labels", "class", "class_id", "cls", "target", "targets", "y", "category", "category_id",
 )  # fmt: skip
 """The class of a record, or its value."""
+CLASS_NAMES: Final = ("labels", "classes", *LABEL_NAMES, "categories", "label_id", "fine_label", "coarse_label")
+"""Numbers of classes: those of the objects of a record, and that of a record."""
 KEY_NAMES: Final = (
     "__key__", "key", "img_name", "image_name", "imgname", "filename", "file_name", "name", "path", "file", "image_id",
     "id",
@@ -82,7 +86,12 @@ def _rank_part(part: str, path: str, names: Sequence[str]) -> tuple[int, int] | 
 
 def find_words(name: str) -> set[str]:
     """The words of a name in lower case: ``train_setX`` is train, set, x."""
-    return {word.lower() for word in _WORD.findall(name)}
+    return set(split_words(name))
+
+
+def split_words(name: str) -> list[str]:
+    """The words of a name in lower case, in order."""
+    return [word.lower() for word in _WORD.findall(name)]
 
 
 def is_mask_name(path: str) -> bool:

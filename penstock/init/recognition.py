@@ -21,11 +21,11 @@ from penstock import stores
 from penstock.annotations import FORMATS
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError, PenstockError, StoreNotFoundError, check_choice
+from penstock.fields.names import CLASS_NAMES
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
 from penstock.pack.sources.base import Source
 from penstock.pack.sources.manifest import ManifestSource
-from penstock.pack.sources.values import CLASS_NAMES
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Field
 from penstock.stores.writing import Skipped

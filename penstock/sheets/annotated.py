@@ -11,7 +11,6 @@ dataset, are found by their names. Nothing here draws or decodes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeGuard
@@ -19,15 +18,14 @@ from typing import Final, TypeGuard
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.fields.names import guess_kind
+from penstock.fields.names import CLASS_NAMES, IMAGE_NAMES, guess_kind, rank_name, split_words
 from penstock.sample import Array, Sample, Schema, Tree, tree_map
 from penstock.sheets.shown_pixels import as_array
 
 __all__ = ["Annotated", "Role", "find_annotations", "make_roles"]
 
 _MOVED: Final = frozenset({"image", "boxes", "keypoints", "mask"})
-_CLASS_WORDS: Final = frozenset({"label", "labels", "class", "classes", "category", "categories", "target", "targets"})
-_IMAGE_WORDS: Final = frozenset({"image", "images", "img", "picture", "photo", "pixels"})
+_CLASS_WORDS: Final = frozenset(CLASS_NAMES) - {"y"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +129,14 @@ def _iterate(value: Sample, roles: Tree, name: str) -> Iterator[tuple[Role, obje
 def _guess(name: str) -> str:
     """The kind that a name suggests; empty if it suggests none."""
     last = _last_word(name)
-    if last in _IMAGE_WORDS:
+    if rank_name(last, IMAGE_NAMES) is not None:
         return "image"
     return "" if last == "depth" else guess_kind(name) or ""
 
 
 def _last_word(name: str) -> str:
-    words = [word for word in _split_words(name) if word not in {"id", "ids"}]
+    words = [word for word in split_words(name) if word not in {"id", "ids"}]
     return words[-1] if words else ""
-
-
-def _split_words(name: str) -> list[str]:
-    return re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower())
 
 
 def _take(found: Annotated, role: Role, value: object) -> None:
@@ -158,7 +152,7 @@ def _take(found: Annotated, role: Role, value: object) -> None:
     elif "instances" in {role.name, role.kind} and (isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 3):
         found.instances = value if isinstance(value, list | tuple) else list(as_array(value))
     elif _is_names(value):
-        if _CLASS_WORDS & set(_split_words(role.name)):
+        if _CLASS_WORDS & set(split_words(role.name)):
             found.object_names = tuple(value)
     elif role.kind == "label" or role.classes or _last_word(role.name) in _CLASS_WORDS:
         _take_classes(found, role, value)

@@ -12,15 +12,13 @@ from penstock.datasets.store.batch_assembly import BatchAssembly
 from penstock.datasets.store.batch_forms import BatchForm
 from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import ArgumentError
+from penstock.fields.names import CLASS_NAMES
 from penstock.sample import Field, Schema
 
 if TYPE_CHECKING:
     from penstock.transforms.pipeline import Pipeline
 
 __all__ = ["bind_form", "refuse_ragged", "warn_of_objects"]
-
-_LABELS: Final = ("labels", "classes", "cls", "label")
-"""Names of the classes of boxes, where a sample has several fields of ints."""
 
 _CROWD: Final = "crowd"
 _BACKGROUND: Final = ("", "background", "bg", "none", "nothing", "void", "unlabeled", "unlabelled")
@@ -84,11 +82,11 @@ def bind_form(
     ragged = {at: array for at, kind in stored.items() if (array := Field(kind).array) and array.axes[0] is None}
     boxes = [called[at] for at in ragged if kinds[at] == "boxes"]
     numbers = [called[at] for at, array in ragged.items() if len(array.axes) == 1 and array.dtype.kind in "iu"]
-    labels = [name for name in _LABELS if name in numbers] if len(numbers) > 1 else numbers
+    labels = [name for name in CLASS_NAMES if name in numbers] if len(numbers) > 1 else numbers
     if (not chosen.takes_sizes and (len(boxes) != 1 or not labels)) or (chosen.first_label and not labels):
         raise ArgumentError(
             f"batch_form={chosen.name!r} needs one field of kind boxes, and one of their classes, of kind int64[*] (if "
-            f"there are several, named {' or '.join(_LABELS)}), got "
+            f"there are several, named {', '.join(CLASS_NAMES)}), got "
             f"{', '.join(f'{called[at]} ({kind})' for at, kind in stored.items())}; kinds= and fields= name them"
         )
     layout = layout if pipeline is None else pipeline.layouts[-1]

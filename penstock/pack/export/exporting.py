@@ -28,6 +28,7 @@ from PIL import Image
 from penstock.annotations import WRITERS, Annotations, read
 from penstock.annotations.writing import AnnotationWriter, WrittenImage
 from penstock.errors import ArgumentError, PackError, PenstockError, StoreError
+from penstock.fields.names import CLASS_NAMES
 from penstock.orientation import get_upright_size
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.run import list_skipped
@@ -54,7 +55,6 @@ _ENDINGS: Final = {"JPEG": ".jpg", "TIFF": ".tif"}
 _NOT_IN_NAMES: Final = re.compile(r"[\s/\\:*?\"<>|\x00-\x1f\x7f-\x9f\ud800-\udfff]|^\.")
 _SPLIT: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,99}")
 _DEFAULT_SPLIT: Final = "train"
-_LABEL_NAMES: Final = ("labels", "classes")
 _MAX_STEM: Final = 150
 _MAX_PIXELS: Final = 1 << 27
 
@@ -296,7 +296,7 @@ class ExportedFields:
         image = _choose(["image"], (name for name, each in fields.items() if each.is_image))
         boxes = _choose(["boxes"], (name for name, each in fields.items() if each.kind == "boxes"))
         lists = [name for name, each in fields.items() if each.kind == "int64[*]"]
-        labels = _choose(_LABEL_NAMES, (name for name in lists if name in _LABEL_NAMES or fields[name].classes))
+        labels = _choose(CLASS_NAMES, (name for name in lists if name in CLASS_NAMES or fields[name].classes))
         if image is None or boxes is None or labels is None:
             raise ArgumentError(
                 "annotations are written from stores with a field of images, one of boxes, and one of the boxes' "

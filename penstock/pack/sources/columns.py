@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import ArgumentError, PackError
-from penstock.fields.names import is_mask_name
+from penstock.fields.names import CLASS_NAMES, is_mask_name
 from penstock.pack.sources.base import KEY
 from penstock.pack.sources.inference import STACKLEVEL, GivenSchema, warn_without_images
 from penstock.pack.sources.point_columns import PointColumns, find_points
-from penstock.pack.sources.values import CLASS_NAMES, Guess, guess, plain, unite
+from penstock.pack.sources.values import Guess, guess, plain, unite
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Field, Schema, Value
 from penstock.stores.common.table_files import MISSING_WORDS, Table

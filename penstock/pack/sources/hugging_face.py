@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Self
 
 from penstock.errors import ArgumentError
-from penstock.fields.names import is_mask_name
+from penstock.fields.names import CLASS_NAMES, is_mask_name
 from penstock.pack.sources.base import SourceOptions
 from penstock.pack.sources.datasets import DatasetSource
 from penstock.pack.sources.iterables import IterableSource
-from penstock.pack.sources.values import CLASS_NAMES
 from penstock.sample import DatasetLike, Field, Value
 
 __all__ = ["HuggingFaceSource", "HuggingFaceStream"]

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import DecodeError, PackError
-from penstock.fields.names import IMAGE_NAMES, LABEL_NAMES, is_mask_name
+from penstock.fields.names import CLASS_NAMES, IMAGE_NAMES, is_mask_name
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Array, Field, Value
 from penstock.stores.fields.exact_casts import is_rounded
@@ -31,7 +31,6 @@ from penstock.transforms.decoding import fallback
 from penstock.transforms.inputs import is_pil
 
 __all__ = [
-    "CLASS_NAMES",
     "Guess",
     "describe",
     "guess",
@@ -44,8 +43,6 @@ __all__ = [
 ]
 
 _IMAGE_NAMES: Final = frozenset({*IMAGE_NAMES, "pixel_values"})
-CLASS_NAMES: Final = frozenset({*LABEL_NAMES, "label_id", "fine_label", "coarse_label"})
-"""Names of values that are class numbers if they are ints."""
 _NAMED_SUFFIXES: Final = IMAGE_SUFFIXES | UNREAD_SUFFIXES
 _CHANNELS: Final = (1, 3, 4)
 _DTYPES: Final = frozenset(

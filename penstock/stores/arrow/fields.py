@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError, check_choice
-from penstock.fields.names import BOX_NAMES, LABEL_NAMES
+from penstock.fields.names import BOX_NAMES, CLASS_NAMES
 from penstock.fields.roles import Candidate, Roles, Stated, choose_roles, find_key, select_paths
 from penstock.sample import Field, Schema
 from penstock.stores.arrow.features import (
@@ -49,7 +49,6 @@ Peek = Callable[[str, Sequence[str]], list[bytes]]
 METADATA_KEY: Final = b"penstock"
 """The entry of an Arrow schema's metadata that holds the schema of records that penstock wrote."""
 
-_CATEGORY_NAMES: Final = (*LABEL_NAMES, "categories", "classes")
 _BOX_FORMATS: Final = ("xyxy", "xywh")
 
 
@@ -187,7 +186,7 @@ class _Planner:
             return False
         path = () if box is None else (box,)
         self.found.append(ColumnField("boxes", Field("boxes"), name, path, boxes_format=self._options.boxes))
-        category = next((child for child in _CATEGORY_NAMES if child in children), None)
+        category = next((child for child in CLASS_NAMES if child in children), None)
         for child, child_type in children.items():
             axes, dtype = ("*", make_dtype(child_type)) if is_outer else axes_of(child_type)
             if child == box:

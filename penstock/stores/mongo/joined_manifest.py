@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
-from penstock.fields.names import LABEL_NAMES
+from penstock.fields.names import CLASS_NAMES
 from penstock.sample import Array, Field
 from penstock.stores.common.table_files import MISSING_WORDS, TABLE_SUFFIXES, Table
 from penstock.stores.fields.record_names import quote_names
@@ -109,7 +109,7 @@ def _make_column(name: str, values: list[object], is_text: bool) -> ManifestColu
     present = [value for value in values if value is not None]
     missing = None if len(present) == len(values) else np.array([value is None for value in values])
     if present and all(type(value) is int and -(2**63) <= value < 2**63 for value in present):
-        kind = Field("label" if name.lower() in LABEL_NAMES else "int")
+        kind = Field("label" if name.lower() in CLASS_NAMES else "int")
         return ManifestColumn(kind, np.array([0 if v is None else v for v in values], np.int64), missing)
     if present and all(type(value) in {int, float} for value in present):
         numbers = np.array([0.0 if value is None else value for value in values], np.float64)

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from penstock.annotations import rle
 from penstock.errors import AnnotationError, ArgumentError, StoreError
+from penstock.fields.names import CLASS_NAMES, KEY_NAMES, LABEL_NAMES
 from penstock.ragged import Ragged
 from penstock.sample import Field, Schema, Value
 from penstock.sheets.annotated import Annotated
@@ -59,8 +60,8 @@ from penstock.wording import counted
 
 __all__ = ["SETS", "Predictions"]
 
-_NAMES: Final = ("image_id", "key", "__key__", "image", "file_name", "filename", "file", "path", "id", "index")
-_CLASSES: Final = ("category_id", "label", "class", "category", "prediction", "predicted", "pred", "class_id", "name")
+_NAMES: Final = ("image_id", "image", *(name for name in KEY_NAMES if name not in {"image_id", "name"}), "index")
+_CLASSES: Final = ("category_id", "prediction", "predicted", "pred", *LABEL_NAMES, "name")
 _SCORES: Final = ("score", "confidence", "probability", "prob", "conf")
 _LISTS: Final = ("probabilities", "probs", "scores", "confidences")
 _CORNERS: Final = (("x0", "y0", "x1", "y1"), ("x1", "y1", "x2", "y2"), ("xmin", "ymin", "xmax", "ymax"))
@@ -88,7 +89,6 @@ _LAYERS: Final[dict[str, Callable[[PredictedObjects], object]]] = {
     "keypoints": lambda row: np.reshape(row.keypoints, (-1, 3)) if row.keypoints else None,
     "instances": lambda row: row.instance if isinstance(row.instance, Mapping) else None,
 }
-_CLASS_FIELDS: Final = ("labels", "label", "classes", "class", "category", "categories", "category_id", "class_id")
 _WHOLE: Final = [0.0, 0.0, 1.0, 1.0]
 """The box of what is said of a whole picture."""
 _CROWDS: Final = ("crowd", "iscrowd", "is_crowd")
@@ -232,7 +232,7 @@ def _find_label(schema: Schema) -> str:
     """The field that has the class of a record; empty without one."""
     fields = schema.fields
     named = [name for name, field in fields.items() if field.kind == "label"]
-    return next(iter([*named, *(name for name in _CLASS_FIELDS if name in fields and fields[name].kind == "int")]), "")
+    return next(iter([*named, *(name for name in CLASS_NAMES if name in fields and fields[name].kind == "int")]), "")
 
 
 def _find_list(schema: Schema, names: Names[str]) -> str:
@@ -241,14 +241,14 @@ def _find_list(schema: Schema, names: Names[str]) -> str:
     def is_list(name: str, field: Field) -> bool:
         if field.array is None or field.array.axes != (None,) or field.array.dtype.kind not in "biu":
             return False
-        return name in names or (names is _CLASS_FIELDS and bool(field.classes))
+        return name in names or (names is CLASS_NAMES and bool(field.classes))
 
     return next((name for name, field in schema.fields.items() if is_list(name, field)), "")
 
 
 def _find_class_names(schema: Schema, *, of_objects: bool) -> tuple[str, ...]:
     """Names of the classes of objects, or of whole records."""
-    name = _find_list(schema, _CLASS_FIELDS) if of_objects else _find_label(schema)
+    name = _find_list(schema, CLASS_NAMES) if of_objects else _find_label(schema)
     return schema[name].classes if name else ()
 
 
@@ -266,7 +266,7 @@ def _read_objects(collection: Collection) -> Boxes:
     """The boxes of each record; :class:`ArgumentError` if the records have none with classes."""
     schema = collection.schema
     name = next((name for name, field in schema.fields.items() if field.kind == "boxes"), "")
-    classes = _find_list(schema, _CLASS_FIELDS)
+    classes = _find_list(schema, CLASS_NAMES)
     if not name or not classes:
         raise ArgumentError("the store has no boxes with classes to compare predictions with; they are shown alone")
     boxes, numbers = _read_lists(collection, name), _read_lists(collection, classes)
