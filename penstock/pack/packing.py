@@ -23,6 +23,7 @@ from penstock.pack.resize.resizing import Resizing
 from penstock.pack.sources import Source, SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
 from penstock.pack.sources.base import SourceItem
+from penstock.pack.sources.store import StoreSource
 from penstock.pack.staging import staged
 from penstock.pack.upright_fields import state_upright
 from penstock.paths import parse_size, refuse_remote
@@ -247,7 +248,10 @@ def _open_source(src: object, options: SourceOptions, keys: KeysLike | None, upr
     source = open_source(src, options)
     try:
         if upright is not None and not isinstance(src, AnnotatedImages):
-            source.schema = state_upright(source.schema, upright=upright)
+            turned = source.open_upright(src, upright=upright) if isinstance(source, StoreSource) else None
+            source = turned or source
+            if turned is None:
+                source.schema = state_upright(source.schema, upright=upright)
         if keys is None:
             return source
         return SelectedSource(source, keys)

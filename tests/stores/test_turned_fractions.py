@@ -101,6 +101,19 @@ def test_fractions_are_of_the_picture_whose_size_the_record_has(tmp_path: Path, 
             np.testing.assert_allclose(record.fields["boxes"], [BOX], atol=1e-3)
 
 
+@pytest.mark.parametrize("write", [write_examples, write_rec])
+def test_pack_passes_on_which_picture_fractions_are_of(tmp_path: Path, write: Write) -> None:
+    """`ps.pack(path, upright=False)` opens the container so; boxes of the pack are those of upright pictures."""
+    path, _ = write(tmp_path, [of_stored(6), of_stored(1)])
+
+    ps.pack(path, tmp_path / "a.lmdb", upright=False)
+
+    with ps.open(tmp_path / "a.lmdb") as store:
+        assert store.schema["boxes"].upright is True
+        for record in store:
+            np.testing.assert_allclose(record.fields["boxes"], [BOX], atol=1e-3)
+
+
 @WRITERS
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_who_knows_which_picture_fractions_are_of_says_it(tmp_path: Path, write: Write, orientation: int) -> None:

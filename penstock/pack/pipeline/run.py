@@ -122,6 +122,7 @@ class PackRun(Generic[T_prepared]):
                     reason = None if isinstance(record, Skipped) else self._clashes.find_repeated(record[0])
                     entry = record if reason is None else Skipped(record[0], reason)
                     if isinstance(entry, Skipped):
+                        entry = Skipped(*(text.encode(errors="backslashreplace").decode() for text in entry))
                         self._skipped.append(entry)
                         self._has_failed = self._has_failed or self._raises
                         self._writer.skip(entry)
@@ -220,7 +221,8 @@ class PackRun(Generic[T_prepared]):
             try:
                 records.append((key, self._writer.prepare(key, entry.fields)))
             except PackError as error:
-                records.append(Skipped(key, error.message))
+                number = f"sample {item.key}: " if entry.key else ""
+                records.append(Skipped(key, f"{number}{error.message}"))
                 continue
             nbytes += entry.nbytes
             transcoded, kept = transcoded + entry.transcoded, kept + entry.kept

@@ -126,7 +126,8 @@ class DatasetSource(Source):
         state.update(f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}\0".encode())
         for index in _spread(self.total, _DIGEST_SAMPLES):
             try:
-                state.update(msgpack.packb(self.load(index), default=_to_bytes))
+                loaded = self.load(index)
+                state.update(msgpack.packb(loaded, default=_to_bytes, unicode_errors="surrogatepass"))
             except PackError as error:
                 state.update(error.message.encode())
         return state.hexdigest()

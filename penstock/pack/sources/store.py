@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from penstock import stores
 from penstock.annotations import FORMATS
@@ -69,6 +70,17 @@ class StoreSource(Source):
                 store=src.url,
             )
         return cls(src, is_owned=False)
+
+    def open_upright(self, src: DatasetLike, *, upright: bool) -> Self | None:
+        """The store opened with ``upright`` instead; None if its kind has no boxes whose values depend on it."""
+        if not self._is_owned:
+            return None
+        options: dict[str, Any] = {**self.store.options, "upright": upright}
+        with contextlib.suppress(ArgumentError):
+            turned = type(self)(stores.open(src, **options), is_owned=True)
+            self.close()
+            return turned
+        return None
 
     def load(self, token: Index) -> Mapping[str, Value]:
         """Read a record."""

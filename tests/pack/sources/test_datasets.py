@@ -269,3 +269,15 @@ def test_batches_are_the_records_one_by_one(tmp_path: Path, monkeypatch: pytest.
     assert sum(size > 1 for size in batches) == 6  # three of the columns, three of the pack
     one, other, again = ((tmp_path / f"{name}.lmdb/data.mdb").read_bytes() for name in ("batches", "single", "again"))
     assert one == other == again
+
+
+@pytest.mark.parametrize("name", ["a.lmdb", "a.tar"])
+def test_a_key_that_is_no_unicode_is_refused_with_its_number(tmp_path: Path, name: str) -> None:
+    """A lone surrogate cannot be stored: the error has the sample and the key, and `on_error="skip"` leaves it out."""
+    rows = [{"__key__": "ok", "x": 1}, {"__key__": "a\ud800", "x": 2}]
+
+    with pytest.raises(ps.PackError, match=r"(?s)a\\ud800: sample 1: a key.* must be valid U"):
+        ps.pack(rows, tmp_path / name)
+    ps.pack(rows, tmp_path / name, on_error="skip")
+    with ps.open(tmp_path / name) as store:
+        assert list(store.keys()) == ["ok"]
