@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import ArgumentError, PackError
+from penstock.fields.kinds import EMPTY, NOTHING, ValueKind, unite_kinds
 from penstock.fields.names import CLASS_NAMES, is_mask_name
 from penstock.pack.sources.base import KEY
 from penstock.pack.sources.inference import STACKLEVEL, GivenSchema, warn_without_images
 from penstock.pack.sources.point_columns import PointColumns, find_points
-from penstock.pack.sources.values import Guess, guess, plain, unite
+from penstock.pack.sources.values import guess, plain
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Field, Schema, Value
 from penstock.stores.common.table_files import MISSING_WORDS, Table
@@ -47,7 +48,6 @@ _DECIMAL_COMMA: Final = (
     "; numbers have a decimal point (read the table by pandas with decimal=',', and pack the dataframe)"
 )
 _MAX_CLASSES: Final = 100_000
-_EMPTY: Final = Guess("none")
 _NOTES: Final = 5
 
 
@@ -145,7 +145,7 @@ class _ColumnSurvey:
     def __init__(self, name: str, field: str, *, is_text: bool) -> None:
         self.name, self._field, self._is_text = name, field, is_text
         self.failure = ""
-        self._found = _EMPTY
+        self._found = ValueKind(NOTHING)
         self._names: set[str] = set()
         self.named = ""  # the first path of an image
         self._image_count = self._sound_count = self._text_count = 0
@@ -178,11 +178,11 @@ class _ColumnSurvey:
             if isinstance(value, list):
                 self._names.update(each.strip() for each in value if isinstance(each, str))
         try:
-            found = Guess("text") if isinstance(value, str) else guess(self._field, value, "png")
+            found = ValueKind("text") if isinstance(value, str) else guess(self._field, value, "png")
         except PackError as error:
             self.failure = f"{where}: {error.message}"
             return
-        united = unite(self._found, found)
+        united = unite_kinds(self._found, found)
         if united is None:
             self.failure = f"{where}: column {self.name!r} is {found.kind}, and was {self._found.kind} before"
         else:
@@ -207,7 +207,7 @@ class _ColumnSurvey:
     def _add_json(self, text: str) -> None:
         try:
             parsed = json.loads(text) if text.lstrip()[:1] in {"[", "{"} else None
-            united = None if parsed is None else unite(self._found, guess(self.name, parsed, "png"))
+            united = None if parsed is None else unite_kinds(self._found, guess(self.name, parsed, "png"))
         except (ValueError, RecursionError, PackError):
             united = None
         if united is None:
@@ -224,7 +224,7 @@ class _ColumnSurvey:
     @property
     def is_number(self) -> bool:
         """Whether all values are numbers; then words for missing values are no values."""
-        return bool(self._forms) if self._is_text else self._found.kind in {"int", "float", "none"}
+        return bool(self._forms) if self._is_text else self._found.kind in {"int", "float", NOTHING}
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -264,11 +264,11 @@ class _ColumnSurvey:
             if self.suffixes == SOUND_SUFFIXES:
                 return Field("bytes")
             return Field("mask" if is_mask_name(self._field) else "image")
-        if self._found.kind == "none" and not self._text_count:
+        if self._found.kind == NOTHING and not self._text_count:
             return (Field("label", self.classes) if self._is_label else Field("text")) if self._words else None
         if (self._is_text and self._text_count) or (self._is_label and self._found.kind in {"text", "float"}):
             return self._find_field_of_texts()
-        return Field("json" if self._found.kind == "empty" else self._found.kind)
+        return Field("json" if self._found.kind == EMPTY else self._found.kind)
 
     def _find_field_of_texts(self) -> Field:
         """The field for texts that may be numbers; pandas writes integers as 1.0 where a value is missing."""
@@ -280,7 +280,7 @@ class _ColumnSurvey:
         if "number" in self._forms:
             return Field("float")
         if self._may_be_json:
-            return Field("json" if self._found.kind == "empty" else self._found.kind)
+            return Field("json" if self._found.kind == EMPTY else self._found.kind)
         return Field("label", self.classes) if self._is_label and self._texts else Field("text")
 
 

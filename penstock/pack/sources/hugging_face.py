@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from penstock.errors import ArgumentError
+from penstock.fields.kinds import NUMBER_DTYPES
 from penstock.fields.names import CLASS_NAMES, is_mask_name
 from penstock.pack.sources.base import SourceOptions
 from penstock.pack.sources.datasets import DatasetSource
@@ -19,10 +20,6 @@ from penstock.pack.sources.iterables import IterableSource
 from penstock.sample import DatasetLike, Field, Value
 
 __all__ = ["HuggingFaceSource", "HuggingFaceStream"]
-
-_DTYPES = {"bool": "bool", "float16": "float16", "float32": "float32", "float64": "float64"} | {
-    f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
-}
 
 
 class HuggingFaceSource(DatasetSource):
@@ -124,8 +121,8 @@ def _find_field(name: str, feature: object) -> Field | None:  # noqa: PLR0911  #
     if inner is not None and getattr(feature, "length", -1) in {-1, None}:
         if isinstance(inner, library.ClassLabel):
             return Field("int64[*]", tuple(inner.names))
-        dtype = _DTYPES.get(getattr(inner, "dtype", ""), None) if isinstance(inner, library.Value) else None
-        return None if dtype is None else Field(f"{dtype}[*]")
+        dtype = inner.dtype if isinstance(inner, library.Value) else ""
+        return Field(f"{dtype}[*]") if dtype in NUMBER_DTYPES else None
     if not isinstance(feature, library.Value):
         return None
     dtype = feature.dtype
@@ -133,6 +130,6 @@ def _find_field(name: str, feature: object) -> Field | None:  # noqa: PLR0911  #
         return Field("text")
     if dtype.startswith("float"):
         return Field("float")
-    if dtype in _DTYPES:
+    if dtype in NUMBER_DTYPES:
         return Field("label" if name.lower() in CLASS_NAMES else "int")
     return None

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.errors import ArgumentError, PackError
+from penstock.fields.kinds import EMPTY, NOTHING, ValueKind, unite_kinds
 from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
-from penstock.pack.sources.values import Guess, guess, names_image, plain, unite
+from penstock.pack.sources.values import guess, names_image, plain
 from penstock.sample import Field, Schema, Value
 from penstock.stores.fields.record_names import check_classes
 
@@ -88,7 +89,7 @@ def find_schema(
     PackError
         If there are no samples, or a value, or the values of a field together, are of no kind.
     """
-    guesses: dict[str, Guess] = {}
+    guesses: dict[str, ValueKind] = {}
     order: dict[str, None] = {}
     named: dict[str, str] = {}
     count = 0
@@ -104,7 +105,7 @@ def find_schema(
             except PackError as error:
                 raise PackError(f"{where}: sample {count - 1}: {error.message}") from error
             before = guesses.get(name)
-            united = found if before is None else unite(before, found)
+            united = found if before is None else unite_kinds(before, found)
             if united is None:
                 assert before is not None, "one guess is united with itself"
                 raise PackError(
@@ -146,10 +147,10 @@ def warn_without_images(
         )
 
 
-def _settle(name: str, found: Guess, where: str) -> str:
-    if found.kind == "empty":
+def _settle(name: str, found: ValueKind, where: str) -> str:
+    if found.kind == EMPTY:
         return "json"
-    if found.kind == "none":
+    if found.kind == NOTHING:
         raise PackError(
             f"{where}: field {name!r} has no value in the samples looked at; give schema={{{name!r}: kind}}, or None "
             "as the kind to leave it out"

@@ -1,9 +1,9 @@
-"""Values of samples: which kind of field each could be, and how kinds of several samples are united.
+"""Values of samples, and which kind of field each could be; :mod:`penstock.fields.kinds` unites those of several.
 
 ::
 
     tensor, array scalar, memoryview ──plain──> array, number, text, bytes, picture, path, list, dict, None
-    plain value ──guess──> Guess("int64[5]") ──unite──> Guess("int64[*]")
+    plain value ──guess──> ValueKind("int64[5]") ──unite_kinds──> ValueKind("int64[*]")
 
 Frameworks are not imported: a tensor is what has ``detach``, a picture of Pillow is known by its class. Called by
 :mod:`.inference`; what is stored is made by :mod:`.conversion`.
@@ -15,23 +15,22 @@ import datetime as dt
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from penstock.errors import DecodeError, PackError
+from penstock.fields.kinds import EMPTY, NOTHING, NUMBER_DTYPES, ValueKind, name_array_kind, unite_kinds
 from penstock.fields.names import CLASS_NAMES, IMAGE_NAMES, is_mask_name
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
-from penstock.sample import Array, Field, Value
+from penstock.sample import Array, Value
 from penstock.stores.fields.exact_casts import is_rounded
 from penstock.stores.fields.small_fields import dump_json
 from penstock.transforms.decoding import fallback
 from penstock.transforms.inputs import is_pil
 
 __all__ = [
-    "Guess",
     "describe",
     "guess",
     "is_image",
@@ -39,31 +38,12 @@ __all__ = [
     "plain",
     "suggest_kind",
     "to_json",
-    "unite",
 ]
 
 _IMAGE_NAMES: Final = frozenset({*IMAGE_NAMES, "pixel_values"})
 _NAMED_SUFFIXES: Final = IMAGE_SUFFIXES | UNREAD_SUFFIXES
 _CHANNELS: Final = (1, 3, 4)
-_DTYPES: Final = frozenset(
-    {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
-)
 _MAX_PIXELS: Final = 1 << 27
-_NOTHING: Final = "none"
-_EMPTY: Final = "empty"
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """The kind that a value could have."""
-
-    kind: str  # a kind of field; ``"none"`` for None, and ``"empty"`` for an empty list
-    is_list: bool = False  # whether the value is a list, which JSON could hold too
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a field could be made of it."""
-        return self.kind not in {_NOTHING, _EMPTY}
 
 
 def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
@@ -104,57 +84,57 @@ def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
     return value
 
 
-def guess(name: str, value: object, images: str) -> Guess:  # noqa: PLR0911  # a return for each type
+def guess(name: str, value: object, images: str) -> ValueKind:  # noqa: PLR0911  # a return for each type
     """The kind of a plain value of the field ``name``; ``images`` is how pictures are stored.
 
     Raises PackError if no kind of field can hold it.
     """
     if value is None:
-        return Guess(_NOTHING)
+        return ValueKind(NOTHING)
     if is_pil(value):
         if images == "pixels" and not is_mask_name(name):
             return guess_array(name, np.asarray(value), is_image=True)
-        return Guess("mask" if is_mask_name(name) else "image")
+        return _encoded_kind(name)
     if isinstance(value, Path):
-        return Guess(_encoded_kind(name) if value.suffix.lower() in IMAGE_SUFFIXES else "bytes")
+        return _encoded_kind(name) if value.suffix.lower() in IMAGE_SUFFIXES else ValueKind("bytes")
     if isinstance(value, bytes):
-        return Guess(_encoded_kind(name) if is_image(value) else "bytes")
+        return _encoded_kind(name) if is_image(value) else ValueKind("bytes", images=-1 if value else 0)
     if isinstance(value, bool | int):
-        return Guess("label" if name.lower() in CLASS_NAMES else "int")
+        return ValueKind("label" if name.lower() in CLASS_NAMES else "int")
     if isinstance(value, float):
-        return Guess("float")
+        return ValueKind("float")
     if isinstance(value, str):
         is_path = name.lower() in _IMAGE_NAMES or is_mask_name(name)
-        return Guess(_encoded_kind(name) if is_path and names_image(value) and "://" not in value else "text")
+        return _encoded_kind(name) if is_path and names_image(value) and "://" not in value else ValueKind("text")
     if isinstance(value, np.ndarray):
         return guess_array(name, value)
     if isinstance(value, list | tuple):
         return _guess_list(name, value)
     if isinstance(value, Mapping):
         to_json(value)
-        return Guess("json")
+        return ValueKind("json")
     raise PackError(f"field {name!r} must be a number, text, bytes, array, image, list or dict, got {describe(value)}")
 
 
-def guess_array(name: str, array: Array, *, is_image: bool = False) -> Guess:
+def guess_array(name: str, array: Array, *, is_image: bool = False) -> ValueKind:
     """The kind of an array; ``is_image`` where it is the pixels of a picture."""
     dtype, shape = array.dtype.name, array.shape
-    if dtype not in _DTYPES:
+    if dtype not in NUMBER_DTYPES:
         raise PackError(f"field {name!r} must be of bool, integers or floats, got an array of {array.dtype}")
     named = is_image or name.lower() in _IMAGE_NAMES
     if is_mask_name(name) and array.ndim == 2 and dtype in {"bool", "uint8", "uint16"}:
-        return Guess("mask")
+        return _encoded_kind(name)
     if array.ndim == 2 and named and dtype in {"uint8", "uint16", "float32"}:
         shape = (*shape, 1)
     has_pixels = dtype == "uint8" or (named and dtype in {"uint16", "float32"})
     if has_pixels and len(shape) == 3 and shape[2] in _CHANNELS and 0 not in shape:
-        return Guess(f"pixels:{dtype}[{shape[0]},{shape[1]},{shape[2]}]")
-    return Guess(f"{dtype}[{','.join(map(str, array.shape))}]")
+        return ValueKind(f"pixels:{dtype}[{shape[0]},{shape[1]},{shape[2]}]")
+    return ValueKind(name_array_kind(array.dtype, array.shape))
 
 
-def _guess_list(name: str, values: Sequence[Value]) -> Guess:
+def _guess_list(name: str, values: Sequence[Value]) -> ValueKind:
     if not len(values):
-        return Guess(_EMPTY, is_list=True)
+        return ValueKind(EMPTY, is_list=True)
     if any(is_pil(each) or isinstance(each, bytes | bytearray) for each in values):
         raise PackError(
             f"field {name!r} must be one image or one value of bytes, got a list of {len(values)}; give each a field "
@@ -164,64 +144,20 @@ def _guess_list(name: str, values: Sequence[Value]) -> Guess:
         array = np.array(values)
     except ValueError:  # rows of unequal length
         array = np.empty(0, np.object_)
-    if array.dtype.kind not in "biuf" or array.dtype.name not in _DTYPES:
+    if array.dtype.kind not in "biuf" or array.dtype.name not in NUMBER_DTYPES:
         to_json(values)
-        return Guess("json")
+        return ValueKind("json")
     if array.size == 0:
-        return Guess(_EMPTY, is_list=True)
+        return ValueKind(EMPTY, is_list=True)
     if is_rounded(values, array):
-        return Guess("json", is_list=True)
-    return Guess(f"{array.dtype.name}[{','.join(map(str, array.shape))}]", is_list=True)
-
-
-def unite(one: Guess, other: Guess) -> Guess | None:  # noqa: PLR0911  # a return for each pair
-    """The kind of a field that has values of both kinds; None if there is none."""
-    if one.kind == other.kind:
-        return Guess(one.kind, one.is_list and other.is_list)
-    for a, b in ((one, other), (other, one)):
-        if a.kind == _NOTHING:
-            return b
-        if a.kind == _EMPTY:
-            return _unite_with_empty(b)
-        if a.kind == "json" and b.is_list:
-            return a
-        if a.kind in {"int", "label"} and b.kind == "float":
-            return b
-        if a.kind in {"image", "mask"} and b.kind == "bytes":
-            return b
-    return _unite_shapes(one, other)
-
-
-def _unite_with_empty(other: Guess) -> Guess | None:
-    array = Field(other.kind).array
-    if other.kind == "json":
-        return other
-    if array is None:
-        return None
-    axes = ["*" if lengths is None else str(lengths[0]) for lengths in array.axes]
-    return Guess(f"{array.dtype.name}[{','.join(['*', *axes[1:]])}]", other.is_list)
-
-
-def _unite_shapes(one: Guess, other: Guess) -> Guess | None:
-    first, second = Field(one.kind), Field(other.kind)
-    both_lists = one.is_list and other.is_list
-    a, b = first.pixels, second.pixels
-    prefix = "pixels:"
-    if a is None or b is None:
-        a, b, prefix = first.array, second.array, ""
-    if a is None or b is None or (prefix and a.dtype != b.dtype):
-        return None
-    dtype = np.promote_types(a.dtype, b.dtype).name
-    if len(a.axes) != len(b.axes) or dtype not in _DTYPES:
-        return Guess("json") if both_lists else None
-    axes = ("*" if x != y or x is None else str(x[0]) for x, y in zip(a.axes, b.axes, strict=True))
-    return Guess(f"{prefix}{dtype}[{','.join(axes)}]", both_lists)
+        return ValueKind("json", is_list=True)
+    return ValueKind(name_array_kind(array.dtype, array.shape), is_list=True)
 
 
 def suggest_kind(name: str, kind: str, value: object) -> str:
     """The kind of a field of ``kind`` that holds a value too; empty if there is none."""
     try:
-        united = unite(Guess(kind, is_list=isinstance(value, list | tuple)), guess(name, value, "png"))
+        united = unite_kinds(ValueKind(kind, is_list=isinstance(value, list | tuple)), guess(name, value, "png"))
     except PackError:
         return ""
     return "" if united is None or united.kind == kind or not united.is_known else united.kind
@@ -277,5 +213,5 @@ def describe(value: object) -> str:
     return f"an object of class {type(value).__module__}.{type(value).__qualname__}"
 
 
-def _encoded_kind(name: str) -> str:
-    return "mask" if is_mask_name(name) else "image"
+def _encoded_kind(name: str) -> ValueKind:
+    return ValueKind("mask" if is_mask_name(name) else "image", images=1)

@@ -9,18 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.errors import ArgumentError
+from penstock.fields.kinds import NOTHING, NUMBER_DTYPES, ValueKind, name_array_kind, unite_kinds
 from penstock.sample import Array, Field
 
 __all__ = ["find_array_kind", "read_array"]
 
-_MAX_ARRAY_AXES: Final = 31
 _STARTS: Final = tuple(b"\x93NUMPY" + bytes([version, 0]) for version in (1, 2, 3))
 _ARRAY_HEADER: Final = re.compile(
     rb"\{'descr': '([<>|=][a-z][0-9]{1,2})', 'fortran_order': (False|True), 'shape': \(([0-9, ]{0,400})\),? ?\}\s*"
-)
-_ARRAY_DTYPES: Final = frozenset(
-    {"bool", "float16", "float32", "float64"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 
 Content = bytes | memoryview
@@ -31,30 +27,15 @@ def find_array_kind(contents: Iterable[Content]) -> str:
 
     Only the headers are read.
     """
-    dtypes: set[str] = set()
-    shapes: list[tuple[int, ...]] = []
-    lengths: list[set[int]] = []
-    for content in contents:
-        try:
-            dtype, _, shape, _ = _parse_array_header(content)
-        except ValueError:
-            return ""
-        dtypes.add(dtype.name)
-        if not lengths:
-            lengths = [set() for _ in shape]
-            shapes = [shape]
-        if len(dtypes) > 1 or len(shape) != len(lengths) or not 1 <= len(shape) <= _MAX_ARRAY_AXES:
-            return ""
-        for length, seen in zip(shape, lengths, strict=True):
-            if len(seen) < 2:
-                seen.add(length)
-    if not shapes or not dtypes <= _ARRAY_DTYPES:
-        return ""
-    axes = ",".join(str(next(iter(seen))) if len(seen) == 1 else "*" for seen in lengths)
-    kind = f"{dtypes.pop()}[{axes}]"
+    united: ValueKind | None = ValueKind(NOTHING)
+    dtypes = set()
     try:
-        return Field(kind).kind
-    except ArgumentError:  # 4 GiB or more
+        for content in contents:
+            dtype, _, shape, _ = _parse_array_header(content)
+            dtypes.add(dtype.name)
+            united = united and unite_kinds(united, ValueKind(name_array_kind(dtype, shape)))
+        return Field(united.kind).kind if united is not None and len(dtypes) == 1 else ""
+    except ValueError:  # no array, one without axes, or one of 4 GiB or more
         return ""
 
 
@@ -88,7 +69,7 @@ def _parse_array_header(content: Content) -> tuple[np.dtype[Any], bool, tuple[in
         dtype = np.dtype(match[1].decode())
     except TypeError as error:
         raise ValueError(f"its array has the dtype {match[1]!r}, which is not known") from error
-    if dtype.name not in _ARRAY_DTYPES:
+    if dtype.name not in NUMBER_DTYPES:
         raise ValueError(f"its array must hold numbers, got {dtype}")
     return (
         dtype,

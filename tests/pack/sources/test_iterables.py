@@ -457,3 +457,16 @@ def test_an_iterator_without_an_id_is_not_resumed(tmp_path: Path, monkeypatch: p
     with pytest.raises(ps.StoreError, match=r"unfinished pack.*source_id=\.\.\.; without it, a pack is not resumed"):
         ps.pack(({"x": number} for number in limit), tmp_path / "p.lmdb")
     assert ps.pack(({"x": number} for number in range(3)), tmp_path / "p.lmdb", overwrite=True).records == 3
+
+
+def test_a_damaged_image_is_an_error_of_its_record(tmp_path: Path) -> None:
+    """Most values are images, so the field is: the damaged one is listed, and left out if that is said."""
+    rows = [{"image": picture(number) if number != 2 else b"damaged"} for number in range(5)]
+
+    with pytest.raises(ps.PackError, match=r"(?s)1 of the source's files cannot be packed.*  2: "):
+        ps.pack(rows, tmp_path / "a.lmdb")
+    report = ps.pack(rows, tmp_path / "a.lmdb", on_error="skip")
+
+    assert report.schema is not None
+    assert report.schema["image"].kind == "image"
+    assert [entry.key for entry in report.skipped] == ["2"]
