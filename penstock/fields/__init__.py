@@ -4,5 +4,5 @@ Where to find what:
 
 - which column is the image, the label, the key; what a person may state of that: ``roles.py``
 - usual names of columns, and which kind a name has: ``names.py``
-- what kind an array is, and whether numbers are boxes: ``kinds.py``
+- what kind an array is, what kind holds several values, and whether numbers are boxes: ``kinds.py``
 """

@@ -1,6 +1,6 @@
-"""What kind of field some values are, from the values alone: scalars, arrays, boxes.
+"""What kind of field some values are, and how the kinds of several are united: arrays, boxes, encoded images.
 
-Names play no part here, but where a function takes one. Nothing is read, and nothing is converted.
+Names play no part here. Nothing is read, and nothing is converted.
 """
 
 from __future__ import annotations

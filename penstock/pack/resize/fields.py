@@ -22,11 +22,10 @@ import numpy as np
 
 from penstock.annotations import rle
 from penstock.errors import ArgumentError, PackError
-from penstock.fields.names import guess_kind
 from penstock.orientation import FIRST_TRANSPOSED, get_upright_size
 from penstock.pack.pipeline.image_check import MAX_PIXELS, check_image
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizedImage, ResizeReport, Resizing
-from penstock.pack.upright_fields import TURNED_ROLES, refuse_unknown_picture, turn_upright
+from penstock.pack.upright_fields import TURNED_ROLES, find_role, refuse_unknown_picture, turn_upright
 from penstock.sample import Array, Blob, Field, Schema, Value
 from penstock.transforms.decoding import fallback
 from penstock.transforms.decoding.encode import encode
@@ -132,24 +131,17 @@ class FieldResizing:
 
 def _find_role(name: str, kind: Field) -> str:
     """What a field is to the image: empty if nothing."""
-    if kind.kind in {"boxes", "keypoints", "mask"}:
-        return kind.kind
-    if kind.kind == "int" and name in {"width", "height"}:
+    array = kind.array
+    if (name in {"width", "height"} and kind.kind == "int") or (name == "area" and array and array.dtype.kind == "f"):
         return name
-    looks = "instances" if name == "instances" else guess_kind(name)
-    is_real = kind.array is not None and kind.array.dtype == np.float32
-    if looks == "instances" and kind.kind == "json":
-        return looks
-    if looks == "keypoints" and is_real and kind.array is not None and kind.array.axes[-1] in {(2,), (3,)}:
-        return looks
-    if name == "area" and kind.array is not None and kind.array.dtype.kind == "f":
-        return name
-    if looks is not None and kind.kind != "image" and (kind.array is not None or kind.kind in {"json", "bytes"}):
-        raise ArgumentError(
-            f"resize cannot scale the field {name!r} of kind {kind.kind}, which looks like {looks}: give its kind, "
-            f"such as schema={{{name!r}: 'boxes'}} for x0, y0, x1, y1 in pixels, or {{{name!r}: None}} to leave it out"
-        )
-    return ""
+    role = find_role(name, kind)
+    are_points = array is not None and array.dtype == np.float32 and array.axes[-1] in {(2,), (3,)}
+    if role in {"", kind.kind} or (role == "keypoints" and are_points) or (role == "instances" and kind.kind == "json"):
+        return role
+    raise ArgumentError(
+        f"resize cannot scale the field {name!r} of kind {kind.kind}, which looks like {role}: give its kind, "
+        f"such as schema={{{name!r}: 'boxes'}} for x0, y0, x1, y1 in pixels, or {{{name!r}: None}} to leave it out"
+    )
 
 
 def _scale_boxes(boxes: Array, image: ResizedImage, resizing: Resizing) -> Array:

@@ -3,7 +3,8 @@
 ::
 
     jpg, png, webp ...      "image"      of a record that has one of them; others of the same record keep their suffix,
-                                         as does a mask (seg.png); of left.jpg and image.jpg the name that fits best
+                                         as does a mask (seg.png); of left.jpg and image.jpg the name that fits best,
+                                         or the one that is stated
     cls                     "label"      a class number; a float or a text where the files hold those; also label.txt
     index, id, count        int          by the last part of the suffix, as the decoders of webdataset choose
     txt, json               text, json
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -165,7 +166,7 @@ def parse_declaration(content: Content) -> tuple[StoredField, ...]:
 
 def plan_fields(
     suffixes: Sequence[str],
-    groups: Iterable[Sequence[str]],
+    groups: Collection[Sequence[str]],
     kinds: Mapping[str, str],
     declared: Sequence[StoredField] = (),
     image: str | None = None,
@@ -176,7 +177,7 @@ def plan_fields(
     ----------
     suffixes : sequence of str
         All suffixes, in the order of their first files; each is a valid name of a field.
-    groups : iterable of sequences of str
+    groups : collection of sequences of str
         The suffixes that occur in one record together.
     kinds : mapping of str to str
         Kinds of suffixes by what their files hold, such as ``{"npy": "float32[*]"}``; the others have their usual one.
@@ -242,16 +243,11 @@ def _find_images(found: Mapping[str, Candidate], image: str | None) -> list[str]
     return [suffix for suffix, each in named.items() if best is not None and each.path == best.path]
 
 
-def _unite(candidates: Sequence[str], groups: Iterable[Sequence[str]]) -> tuple[str, ...]:
+def _unite(candidates: Sequence[str], groups: Collection[Sequence[str]]) -> tuple[str, ...]:
     """The suffixes that are the field ``image``, the first one of those that occur in one record together."""
-    together: dict[str, set[str]] = {suffix: set() for suffix in candidates}
-    for group in groups:
-        both = together.keys() & set(group)
-        for suffix in both:
-            together[suffix] |= both
     images: list[str] = []
     for suffix in candidates:
-        if not together[suffix] & set(images):
+        if all(suffix not in group or set(images).isdisjoint(group) for group in groups):
             images.append(suffix)
     return tuple(images)
 
