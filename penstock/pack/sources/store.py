@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from penstock import stores
 from penstock.annotations import FORMATS
@@ -75,9 +75,9 @@ class StoreSource(Source):
         """The store opened with ``upright`` instead; None if its kind has no boxes whose values depend on it."""
         if not self._is_owned:
             return None
-        options: dict[str, Any] = {**self.store.options, "upright": upright}
         with contextlib.suppress(ArgumentError):
-            turned = type(self)(stores.open(src, **options), is_owned=True)
+            store = stores.open(src, layout=None, upright=upright, **self.store.options)
+            turned = type(self)(store, is_owned=True)
             self.close()
             return turned
         return None
