@@ -98,6 +98,9 @@ class Stated:
         for name in ("fields", "classes", "shape"):
             if isinstance(value := getattr(self, name), Iterable) and not isinstance(value, str | Mapping):
                 object.__setattr__(self, name, tuple(value))
+        for name in ("image", "label", "key"):
+            if type(value := getattr(self, name)) is int:  # an item of a tuple, as the command line reads it
+                object.__setattr__(self, name, str(value))
         check_choice("channels", self.channels, ("RGB", "BGR"), optional=True)
         check_choice("units", self.units, ("relative", "pixels"), optional=True)
 

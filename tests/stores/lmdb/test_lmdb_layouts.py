@@ -244,6 +244,9 @@ def test_two_images_of_a_tuple_are_refused(tmp_path: Path) -> None:
     with ps.open(path, image="1") as store:
         assert [*store.schema.fields] == ["0", "image", "label"]
         assert bytes(store[0].fields["image"]) == jpeg(9)
+    numbered: dict[str, Any] = {"image": 1, "label": 2}  # as the command line reads --option image=1
+    with ps.open(path, **numbered) as store:
+        assert [*store.schema.fields] == ["0", "image", "label"]
     with ps.open(path, fields=("image", "mask", "label")) as store:
         assert [field.kind for field in store.schema.fields.values()] == ["image", "mask", "label"]
 
