@@ -24,6 +24,7 @@ from penstock.viewer.compare.matching import (
     make_boxes,
     match_boxes,
 )
+from penstock.viewer.compare.predictions import read_predictions
 from tests.pack.images import make_photos, picture
 
 CLASSES = ["cat", "dog", "owl"]
@@ -328,3 +329,13 @@ def test_a_set_is_an_order_of_the_grid(detected: Path, tmp_path: Path, ask: Call
     assert asker.request(f"api/picks/matching?sort={quote('set:missed@0.5,0.3')}")[2] == b"\x02"
     status, _, body = asker.request("api/rows?sort=set:odd")
     assert (status, "there is no set 'odd' in this viewer" in body.decode()) == (400, True)
+
+
+def test_a_prediction_is_told_from_the_truth(tmp_path: Path) -> None:
+    """Beside a column of predictions, ``label`` is the truth; ``target`` and ``y`` are no predictions at all."""
+    path = tmp_path / "p.csv"
+    path.write_text("key,label,target,prediction,score\na,cat,cat,dog,0.9\n")
+
+    rows, column = read_predictions(path)
+
+    assert (column, rows[0].label, rows[0].score) == ("key", "dog", 0.9)

@@ -1,8 +1,8 @@
-"""Which dataset of an HDF5 store is the image, the label, the key: what is stated, else what names and shapes say.
+"""Which dataset of an HDF5 store is the image, the label, the key: what is stated, else what contents and names say.
 
 ::
 
-    train/jpeg   variable-length uint8 (N,)    image: encoded      names (image, x, jpeg ...), then shapes, choose;
+    train/jpeg   variable-length uint8 (N,)    image: encoded      contents or shapes, then names, choose;
     train/label  int64 (N,)                    label               equally good candidates are an error that lists them
     train/name   text (N,)                     key
     train/score  float32 (N,)                  field "score"       any other dataset of N records beside the image

@@ -61,8 +61,8 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         The file, or several: with different datasets (``x`` and ``y``) they are read side by side, with the same
         datasets one after another.
     image, label, key : str, optional
-        Paths of the datasets (``"train/jpeg"``). By default they are found by names, types and shapes; ``""``: there is
-        none. Integers are keys only if they are stated.
+        Paths of the datasets (``"train/jpeg"``). By default they are found by what they hold and by names; ``""``:
+        there is none. Integers are keys only if they are stated.
     group : str, optional
         The group whose datasets are used (``"train"``).
     fields : sequence of str or mapping of str to str, optional

@@ -61,7 +61,10 @@ from penstock.wording import counted
 __all__ = ["SETS", "Predictions"]
 
 _NAMES: Final = ("image_id", "image", *(name for name in KEY_NAMES if name not in {"image_id", "name"}), "index")
-_CLASSES: Final = ("category_id", "prediction", "predicted", "pred", *LABEL_NAMES, "name")
+_TRUTHS: Final = frozenset({"target", "targets", "y"})  # beside predictions they are what was to be predicted
+_CLASSES: Final = (
+    "category_id", "prediction", "predicted", "pred", *(name for name in LABEL_NAMES if name not in _TRUTHS), "name",
+)  # fmt: skip
 _SCORES: Final = ("score", "confidence", "probability", "prob", "conf")
 _LISTS: Final = ("probabilities", "probs", "scores", "confidences")
 _CORNERS: Final = (("x0", "y0", "x1", "y1"), ("x1", "y1", "x2", "y2"), ("xmin", "ymin", "xmax", "ymax"))
