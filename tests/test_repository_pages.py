@@ -11,6 +11,7 @@ import pytest
 from penstock.annotations import FORMATS as ANNOTATION_FORMATS
 from penstock.doctor.checks.checking import RULES, SCRIPT_RULES
 from penstock.stores import STORES
+from penstock.testing import StoreTests
 from penstock.transforms import ops
 
 ROOT = Path(__file__).parents[1]
@@ -127,3 +128,12 @@ def test_code_of_pages_fits_the_site() -> None:
     ]
 
     assert long == []
+
+
+def test_the_page_on_own_stores_explains_each_test_of_the_suite() -> None:
+    """Who writes a store finds a sentence for each test that it must pass, and none for a test that is gone."""
+    page = (ROOT / "docs/howto/own-store.md").read_text()
+
+    explained = re.findall(r"^\| `(\w+)` \| [A-Z`].*\.", page.partition("### What each test wants")[2], re.MULTILINE)
+
+    assert sorted(f"test_{name}" for name in explained) == sorted(n for n in vars(StoreTests) if n.startswith("test_"))

@@ -30,12 +30,10 @@ class ZarrPatchesStore(ContainerStore[Any]):
         folder = self.locate(path).local_path
         if not folder.is_dir():
             raise StoreNotFoundError("there is no store at this path", store=str(folder))
-        entries = sorted(each for each in folder.rglob("*") if not each.is_dir())
-        if irregular := [each for each in entries if not each.is_file()]:
-            raise StoreError(f"{irregular[0].name} is not a regular file", store=str(self.locate(path)))
-        super().__init__(path, files=entries)  # changes of these files are noticed
+        files = sorted(each for each in folder.rglob("*") if not each.is_dir())
+        super().__init__(path, files=files)  # refuses what is no regular file, and notices changes
         with naming_damage("the Zarr group", self.url, self.damage):
-            group = self._open_group()
+            group = self.open_files()
             images, labels = group["images"], group["labels"]
             if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8:
                 raise ValueError(f"images must be (n, height, width, 3) of uint8, got {images.shape} of {images.dtype}")
@@ -47,7 +45,7 @@ class ZarrPatchesStore(ContainerStore[Any]):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """A folder with the metadata of a group, and a folder of images."""
+        """Whether a path is a folder with the metadata of a group, and an array of images."""
         folder = Path(path)
         return (folder / "zarr.json").is_file() and (folder / "images" / "zarr.json").is_file()
 
@@ -56,33 +54,28 @@ class ZarrPatchesStore(ContainerStore[Any]):
 
     def open_files(self) -> Any:
         """Open the group, once in each process."""
-        with naming_damage("the Zarr group", self.url, self.damage):
-            return self._open_group()
-
-    def _open_group(self) -> Any:
         import zarr  # only where such a store is opened
 
         self._refuse_fork()
         return zarr.open_group(os.fspath(self.location), mode="r")
 
     def _refuse_fork(self) -> None:
-        """Zarr has a thread, which a forked child lacks: there it waits for ever."""
+        """Raise StoreError in a forked child: it lacks the thread of Zarr, and would wait for it for ever."""
         if system.used_before_fork("Zarr"):
             raise StoreError("Zarr does not support fork; start workers by forkserver or spawn", store=self.url)
         system.note_use("Zarr")
 
     def read_record(self, opened: Any, index: int) -> Record:
-        """One patch and its label."""
+        """Read one patch and its label."""
         self._refuse_fork()
         image = opened["images"][index]
         image.setflags(write=False)
         return Record(index, str(index), {"image": image, "label": int(opened["labels"][index])})
 
     def read_column(self, opened: Any, field: str) -> Iterable[object]:
-        """The labels, without images."""
+        """Read the labels, without images."""
         del field  # there is one column
-        with naming_damage("the labels", self.url, self.damage):
-            return list(map(int, opened["labels"][:]))
+        return list(map(int, opened["labels"][:]))
 
 
 def write_patches(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.int64], classes: Iterable[str]) -> None:

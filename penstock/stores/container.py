@@ -187,7 +187,8 @@ class ForeignStore(Store, Generic[T_opened]):
         """A small field of all records, read at the first call; see :meth:`Store.column`."""
         self._refuse_closed()
         if field not in self._columns:
-            self._columns[field] = load_column(field, self.schema[field], lambda: self._read_column(field), self.url)
+            kind, read = self.schema[field], functools.partial(self._read_column, field)
+            self._columns[field] = load_column(field, kind, read, self.url, self.damage)
         return self._columns[field]
 
     def _read_column(self, field: str) -> Iterable[object]:
@@ -210,7 +211,7 @@ class ForeignStore(Store, Generic[T_opened]):
 
     def _iter_values(self, field: str) -> Iterator[object]:
         """Yield the values of a column as the kind reads it."""
-        with naming_damage(f"the column of field {field!r}", self.url):
+        with naming_damage(f"the column of field {field!r}", self.url, self.damage):
             yield from self._read_mended(lambda: list(self.read_column(self.get_opened(), field)))
 
     def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
@@ -273,9 +274,10 @@ class ContainerStore(ForeignStore[T_opened]):
 
     @abstractmethod
     def open_files(self) -> T_opened:
-        """Open the files in this process.
+        """Open the files in this process; called once in each.
 
-        Raises StoreError if they cannot be opened.
+        An exception of :attr:`damage` becomes a :class:`CorruptRecordError`, and an OSError a :class:`StoreError`; both
+        name the store.
         """
 
     def close_files(self, opened: T_opened) -> None:
@@ -426,7 +428,8 @@ class ContainerStore(ForeignStore[T_opened]):
 
     def _open_again(self) -> T_opened:
         self._refuse_changed()
-        return self.open_files()
+        with naming_damage("the store", self.url, self.damage):
+            return self.open_files()
 
     def _watch(self, files: Sequence[Path]) -> None:
         """Notice changes of other files, too, which this store reads through its own."""
@@ -445,6 +448,8 @@ class ContainerStore(ForeignStore[T_opened]):
                 raise StoreNotFoundError("there is no store at this path", store=missing) from error
             except OSError as error:
                 raise StoreError(f"{path} cannot be read: {error.strerror}", store=self.url) from error
+            if self.location.remote is None and not path.is_file():
+                raise StoreError(f"{path.name} is not a regular file", store=self.url)
         return tuple(identities)
 
     def _refuse_changed(self, files: Iterable[int] | None = None) -> None:
@@ -470,14 +475,21 @@ def select_given(kind: type[Store], **options: object) -> dict[str, object]:
     return {name: value for name, value in plain.items() if value != defaults[name]}
 
 
-def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:
+def load_column(
+    field: str,
+    kind: Field,
+    read: Callable[[], Iterable[object]],
+    url: str,
+    damage: tuple[type[Exception], ...] = DAMAGE,
+) -> Array:
     """The column of a field whose values ``read`` returns; a read-only array in its dtype is used as it is.
 
-    Raises ArgumentError if values of this kind are no column. Raises CorruptRecordError if a value is damaged.
+    Raises ArgumentError if values of this kind are no column. Raises CorruptRecordError if ``read`` raises one of
+    ``damage``, as for a value that is damaged.
     """
     if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
         raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
-    with naming_damage(f"the column of field {field!r}", url):
+    with naming_damage(f"the column of field {field!r}", url, damage):
         values = read()
         return values if isinstance(values, np.ndarray) else make_column(field, list(values), kind, url)
 

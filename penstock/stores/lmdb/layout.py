@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.sample import Blob
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.mapped_files import open_source
@@ -162,10 +162,7 @@ class LmdbLayoutStore(ContainerStore[ByteRanges]):
 
     def open_files(self) -> ByteRanges:
         """Map the file."""
-        try:
-            return open_source(self._files[0]).ranges()
-        except OSError as error:
-            raise StoreError(f"{self._files[0]} cannot be read: {error.strerror or error}", store=self.url) from error
+        return open_source(self._files[0]).ranges()
 
     def close(self) -> None:
         """Close the file. It stays mapped as long as a view of it is referenced."""
