@@ -136,4 +136,4 @@ def test_the_page_on_own_stores_explains_each_test_of_the_suite() -> None:
 
     explained = re.findall(r"^\| `(\w+)` \| [A-Z`].*\.", page.partition("### What each test wants")[2], re.MULTILINE)
 
-    assert sorted(f"test_{name}" for name in explained) == sorted(n for n in vars(StoreTests) if n.startswith("test_"))
+    assert sorted(f"test_{name}" for name in explained) == sorted(n for n in dir(StoreTests) if n.startswith("test_"))

@@ -187,8 +187,7 @@ class ForeignStore(Store, Generic[T_opened]):
         """A small field of all records, read at the first call; see :meth:`Store.column`."""
         self._refuse_closed()
         if field not in self._columns:
-            kind, read = self.schema[field], functools.partial(self._read_column, field)
-            self._columns[field] = load_column(field, kind, read, self.url, self.damage)
+            self._columns[field] = load_column(field, self.schema[field], lambda: self._read_column(field), self.url)
         return self._columns[field]
 
     def _read_column(self, field: str) -> Iterable[object]:
@@ -196,7 +195,8 @@ class ForeignStore(Store, Generic[T_opened]):
             values = self.read_column(self.get_opened(), field)
             return values if isinstance(values, np.ndarray) else list(values)
 
-        values = self._read_mended(read)
+        with naming_damage(f"the column of field {field!r}", self.url, self.damage):
+            values = self._read_mended(read)
         if not isinstance(values, np.ndarray):
             self._missing[field] = np.array([at for at, value in enumerate(values) if value is None], np.int64)
         return values
@@ -475,21 +475,14 @@ def select_given(kind: type[Store], **options: object) -> dict[str, object]:
     return {name: value for name, value in plain.items() if value != defaults[name]}
 
 
-def load_column(
-    field: str,
-    kind: Field,
-    read: Callable[[], Iterable[object]],
-    url: str,
-    damage: tuple[type[Exception], ...] = DAMAGE,
-) -> Array:
+def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:
     """The column of a field whose values ``read`` returns; a read-only array in its dtype is used as it is.
 
-    Raises ArgumentError if values of this kind are no column. Raises CorruptRecordError if ``read`` raises one of
-    ``damage``, as for a value that is damaged.
+    Raises ArgumentError if values of this kind are no column. Raises CorruptRecordError if a value is damaged.
     """
     if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
         raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
-    with naming_damage(f"the column of field {field!r}", url, damage):
+    with naming_damage(f"the column of field {field!r}", url):
         values = read()
         return values if isinstance(values, np.ndarray) else make_column(field, list(values), kind, url)
 

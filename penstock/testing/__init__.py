@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from penstock.registry import require
 
-require("pytest", purpose="to run the tests of stores").register_assert_rewrite(f"{__name__}.stores")
+require("pytest", purpose="to run the tests of stores").register_assert_rewrite(
+    *(f"{__name__}.{module}" for module in ("damage", "lifetime", "made_stores", "reading"))
+)
 
 from penstock.testing.made_stores import KEYS, LABELS, MadeStore, StoreMaker, read_photos, write_photos  # noqa: E402
 from penstock.testing.stores import StoreTests  # noqa: E402  # after pytest was asked to explain its assertions

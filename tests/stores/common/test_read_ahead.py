@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.stores.common.read_ahead import ReadAhead
-from penstock.testing.child_processes import in_child
+from penstock.testing.lifetime import in_child
 
 
 class Source:

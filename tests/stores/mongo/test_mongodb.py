@@ -29,7 +29,7 @@ from penstock.errors import (
     StoreNotFoundError,
 )
 from penstock.stores.mongo.store import MongoStore
-from penstock.testing.child_processes import in_child
+from penstock.testing.lifetime import in_child
 from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, open_database
 
 bson = pytest.importorskip("bson")
