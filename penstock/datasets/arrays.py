@@ -141,7 +141,7 @@ class ArrayDataset(Dataset[Sample]):
         return tuple(array[index] for array in self.arrays)
 
     def spec(self) -> Tree | None:
-        """Shapes and dtypes of a row; None if an array holds text or objects."""
+        """Return the shapes and dtypes of a row; None if an array holds text or objects."""
         if any(array.dtype.kind in "OSUV" for array in self._columns()):
             return None
         if isinstance(self.arrays, dict):
@@ -196,7 +196,7 @@ def decode_store(
 
 
 def _choose_fields(store: Store, fields: Value) -> Value:
-    """By default the image and, if there is one, the label."""
+    """Return the default: the image and, if there is one, the label."""
     if fields is not None:
         return (fields,) if isinstance(fields, str) else tuple(fields) if isinstance(fields, list) else fields
     images = [name for name in store.schema.blobs if store.schema[name].is_image]

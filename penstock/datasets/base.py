@@ -344,7 +344,7 @@ def _iterable(indices: Sequence[Index]) -> Sequence[Index]:
 
 
 def fetch_one(dataset: DatasetLike, index: Index, keys: SampleKeys) -> Sample:
-    """``dataset[index]``, with the one key of ``keys``: for loaders without automatic batching."""
+    """Return ``dataset[index]``, with the one key of ``keys``: for loaders without automatic batching."""
     return next(get_each(dataset, [index], keys))
 
 
@@ -377,7 +377,7 @@ def _report_each(samples: Iterable[Sample], count: int, watch: Watch) -> Iterato
 def get_each(
     dataset: DatasetLike, indices: Iterable[Index], keys: SampleKeys, watch: Watch | None = None
 ) -> Iterator[Sample]:
-    """``dataset[index]`` for each index, with its own key; an error names the index."""
+    """Return ``dataset[index]`` for each index, with its own key; an error names the index."""
     for position, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
         if watch is not None:
             watch(position)

@@ -90,7 +90,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         return prefetch_concatenated(self.datasets, self.cumulative_sizes, indices)
 
     def fingerprint(self) -> str | None:
-        """One of all datasets that have one, in order."""
+        """Return one fingerprint of all datasets that have one, in order."""
         return combine_fingerprints(self.datasets)
 
     def spec(self) -> Tree | None:

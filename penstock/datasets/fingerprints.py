@@ -11,14 +11,14 @@ __all__ = ["combine_fingerprints", "get_fingerprint"]
 
 
 def get_fingerprint(dataset: DatasetLike) -> str | None:
-    """``dataset.fingerprint()``; None if it has no such method, or the result is no text."""
+    """Return ``dataset.fingerprint()``; None if it has no such method, or the result is no text."""
     fingerprint = getattr(dataset, "fingerprint", None)
     found = fingerprint() if callable(fingerprint) else None
     return found if isinstance(found, str) else None
 
 
 def combine_fingerprints(datasets: Iterable[DatasetLike], *more: bytes) -> str | None:
-    """One fingerprint of several datasets, in order, and of ``more``; None if there is none at all."""
+    """Return one fingerprint of several datasets, in order, and of ``more``; None if there is none at all."""
     parts = [get_fingerprint(dataset) for dataset in datasets]
     if not more and not any(parts):
         return None

@@ -113,7 +113,7 @@ def find_objects(
 
 
 def sampled(count: int) -> Iterator[int]:
-    """At most :data:`SAMPLED` of ``count`` positions, evenly spread, the first among them."""
+    """Return at most :data:`SAMPLED` of ``count`` positions, evenly spread, the first among them."""
     step = max(1, -(-count // SAMPLED))
     return iter(range(0, count, step))
 
@@ -175,7 +175,7 @@ def _get_slots(cls: type) -> tuple[str, ...]:
 
 
 def _find_captured(function: types.FunctionType) -> Iterator[tuple[str, Sample]]:
-    """Variables that a function captures from enclosing functions, and its defaults."""
+    """Return the variables that a function captures from enclosing functions, and its defaults."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield f".__closure__[{name!r}]", cell.cell_contents
@@ -185,7 +185,7 @@ def _find_captured(function: types.FunctionType) -> Iterator[tuple[str, Sample]]
 
 
 def _find_globals(value: Sample) -> Iterator[tuple[str, Sample]]:
-    """Global variables in the code of a user's function; of an object of a user's class, its methods."""
+    """Return global variables in the code of a user's function; of an object of a user's class, its methods."""
     kind = type(value)
     if issubclass(kind, types.FunctionType):
         if is_user_code(value):

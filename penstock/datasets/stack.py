@@ -77,7 +77,7 @@ class StackDataset(Dataset[Sample], Wrapper):
         return sum(prefetch(child, indices) for child in self.wrapped_datasets()) > 0
 
     def fingerprint(self) -> str | None:
-        """One of all datasets that have one, in order."""
+        """Return one fingerprint of all datasets that have one, in order."""
         return combine_fingerprints(self.wrapped_datasets())
 
     def spec(self) -> Tree | None:

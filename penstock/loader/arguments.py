@@ -80,7 +80,7 @@ class LoaderOptions(TypedDict, total=False):
 
 
 class NamedLoaderOptions(LoaderOptions, total=False):
-    """The same, with those that torch takes by place too."""
+    """The keywords of a loader, with those that torch takes by place too."""
 
     pin_memory: bool
     drop_last: bool
@@ -90,7 +90,7 @@ class NamedLoaderOptions(LoaderOptions, total=False):
 
 
 def check_arguments(given: Arguments) -> Arguments:
-    """``given``, completed.
+    """Complete the arguments of a loader.
 
     Raises ArgumentError if an argument is wrong, or does not fit another one.
     """

@@ -385,7 +385,7 @@ class LoaderIterator(Generic[BatchT_co]):
             self.epoch.trace.add("wait", time.perf_counter_ns() - start)
 
     def _check_stall(self, limits: int, samples: int) -> None:
-        """Nothing has moved for ``limits`` times ``stall_timeout``, and a call asks for ``samples``: warn, or raise."""
+        """Warn, or raise: a call asks for ``samples``, and nothing has moved for ``limits`` times ``stall_timeout``."""
         unit_s = self._settings.stall_timeout
         assert unit_s is not None, "without a limit a wait has no end"
         limit = f"stall_timeout={unit_s} seconds"

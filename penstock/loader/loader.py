@@ -248,7 +248,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         super().__setattr__(name, value)
 
     def __getstate__(self) -> StateDict:
-        """Arguments and position, without workers, slots and times."""
+        """Return arguments and position, without workers, slots and times."""
         pickled = {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
         resume = self._parse(self.state_dict())
         return {**pickled, "_counters": copy.copy(self._counters), "_resume": resume, "_initialized": False}
@@ -294,7 +294,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         return (self._epoch, self.seed, order.sampler_seed), (self.collate_fn, self.dataset)
 
     def __len__(self) -> int:
-        """Batches per epoch; for a stream as its own ``len()`` says."""
+        """Return the number of batches per epoch; for a stream as its own ``len()`` says."""
         if self._order.is_stream:
             self.reported_length = len(self.dataset)
         return self._order.count_batches()

@@ -69,7 +69,7 @@ def plan_batches(sampler: BatchAccess, count: int, seed: int, epoch: int, start:
 
 
 def plan_stream(seed: int, epoch: int, start: int) -> TaskPlan:
-    """Endless tasks without indices: the stream itself ends, and numbers its batches."""
+    """Yield endless tasks without indices: the stream itself ends, and numbers its batches."""
     keys = SampleKeys(seed, epoch, np.empty(0, np.int64))
     for seq in itertools.count(start):
         yield Task(seq, (), keys)

@@ -94,7 +94,7 @@ class Position:
                 here.samples, here.state = here.samples + rows, here.state if state is None else state
 
     def list_workers(self) -> list[WorkerPosition]:
-        """One for each worker process, or one where there are none."""
+        """Return a position for each worker process, or one where there are none."""
         return [self.workers.get(number, WorkerPosition()) for number in range(max(1, self.processes))]
 
     def copy(self) -> Position:

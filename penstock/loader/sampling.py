@@ -79,7 +79,7 @@ class LoaderOrder(Order):
         return {**super().describe(), "batch_size": cut.batch_size, "drop_last": cut.drop_last}
 
     def count_batches(self) -> int:
-        """Batches of an epoch; of a stream, as its ``len()`` says."""
+        """Return the number of batches of an epoch; of a stream, as its ``len()`` says."""
         if not self.is_stream:
             return len(self.index_sampler)
         count = len(self.dataset)

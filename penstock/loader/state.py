@@ -62,7 +62,7 @@ def _dump_workers(position: Position) -> StateDict | None:
 
 
 def merge_states(states: Iterable[Mapping[str, State]]) -> StateDict:
-    """One state of those that the loaders of all ranks took at the same step, for any number of ranks.
+    """Merge the states that the loaders of all ranks took at the same step into one for any number of ranks.
 
     Needed for streams that are divided anew, such as :class:`~penstock.StreamDataset`: what a rank has read of its
     shards is known to that rank only. Loaders over map-style datasets need no more than the state of any rank.

@@ -294,7 +294,7 @@ class PathTarget(FileTarget):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """One process at a time writes."""
+        """Let one process at a time write."""
         refuse_links(self.folder.parent, self.folder)
         lock = open_locked(self.folder / "lock", self.url)
         try:

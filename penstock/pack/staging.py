@@ -52,7 +52,7 @@ class Staging:
         """Files there are no copies: they are written."""
 
     def renew(self) -> Staging:
-        """Itself: nothing is attached."""
+        """Return itself: nothing is attached."""
         return self
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -465,7 +465,7 @@ class Store(WritableKind, ABC):
         self._closed = True
 
     def renew_in_child(self) -> None:
-        """In a forked child: replace the lock, which a thread of the parent may hold."""
+        """Replace the lock in a forked child: a thread of the parent may hold it."""
         self._read_lock = threading.RLock()
 
     def __enter__(self) -> Self:

@@ -121,7 +121,7 @@ class ForeignStore(Store, Generic[T_opened]):
         return self._read_each(indices, self.make_record_reader)
 
     def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
-        """One large field of the records at ``indices``; see :meth:`Store.blobs`."""
+        """Return one large field of the records at ``indices``; see :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
         return self._read_each(indices, lambda opened, numbers: self.make_blob_reader(opened, field, numbers))
 
@@ -202,7 +202,7 @@ class ForeignStore(Store, Generic[T_opened]):
         return values
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """By its column, or by the records that could lack one, read once; see :meth:`Store.lacks_value`."""
+        """Look into its column, or into the records that could lack one, once; see :meth:`Store.lacks_value`."""
         self.column(field)
         if field not in self._missing:
             empty = self._find_empty(field)
@@ -349,7 +349,7 @@ class ContainerStore(ForeignStore[T_opened]):
             yield index
 
     def read_column(self, opened: T_opened, field: str) -> Iterable[object]:
-        """By default read record by record; see :meth:`ForeignStore.read_column`."""
+        """Read record by record, by default; see :meth:`ForeignStore.read_column`."""
         return (self.read_record(opened, index).fields[field] for index in self.iterate(opened))
 
     def _begin_read(self, numbers: Sequence[int]) -> T_opened:
@@ -466,7 +466,7 @@ class ContainerStore(ForeignStore[T_opened]):
 
 
 def select_given(kind: type[Store], **options: object) -> dict[str, object]:
-    """Those of the options of a kind that differ from its defaults; sequences as tuples."""
+    """Return those of the options of a kind that differ from its defaults; sequences as tuples."""
     defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
     plain = {
         name: value if isinstance(value, str | Mapping) or not hasattr(value, "__iter__") else tuple(value)

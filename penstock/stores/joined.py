@@ -189,7 +189,7 @@ class JoinedStore(Store):
         return records
 
     def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
-        """One large field; see :meth:`Store.blobs`."""
+        """Return one large field; see :meth:`Store.blobs`."""
         store, numbers = self._choose(field, indices)
         return store.blobs(field, numbers)
 
@@ -199,7 +199,7 @@ class JoinedStore(Store):
         return store.pixels(field, numbers)
 
     def rows(self, field: str, indices: Indices) -> Array | None:
-        """Small arrays of fixed shape; see :meth:`Store.rows`."""
+        """Return small arrays of fixed shape; see :meth:`Store.rows`."""
         store, numbers = self._choose(field, indices)
         return store.rows(field, numbers)
 
@@ -235,7 +235,7 @@ class JoinedStore(Store):
         return column
 
     def _iter_values(self, field: str) -> Iterator[object]:
-        """Those of the container, in the order of the source, or of the pack beside it."""
+        """Yield the values of the container, in the order of the source, or those of the pack beside it."""
         if field not in self._in_container:
             return iter(self._extra.ragged_column(field))
         found = self.container.ragged_column(field)

@@ -54,7 +54,7 @@ class ClientOptions(Protocol):
     """Options of a client, such as keys."""
 
     def get(self, url: str) -> Mapping[str, object]:
-        """Their values, for a client of the place at ``url``; StoreError if they were not pickled."""
+        """Return their values, for a client of the place at ``url``; StoreError if they were not pickled."""
         ...
 
     def describe(self, error: BaseException) -> str:

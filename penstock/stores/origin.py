@@ -39,7 +39,7 @@ class Origin:
     """Options of packing by name, such as ``{"check": "header", "transcode": "none"}``."""
 
     def to_text(self) -> str:
-        """One line of text; :meth:`from_text` is the inverse."""
+        """Write it as one line of text; :meth:`from_text` is the inverse."""
         return json.dumps({"digest": self.digest, "options": dict(self.options)}) if self.options else self.digest
 
     @classmethod

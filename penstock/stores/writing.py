@@ -74,7 +74,7 @@ class CommittedRecords:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, object]) -> CommittedRecords:
-        """From parsed JSON, whose values may be of any type; names that it does not know are ignored.
+        """Make it of parsed JSON, whose values may be of any type; names that it does not know are ignored.
 
         Raises
         ------

@@ -55,7 +55,7 @@ class PlacedCrop(T.RandomCrop):
     """``A.RandomCrop`` without padding: boxes are moved, not clipped."""
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Shift."""
+        """Shift the boxes."""
         return self.place(boxes, params, size)
 
 
@@ -75,7 +75,7 @@ class InnerCrop(T.CenterCrop):
         return np.concatenate([(sizes - wanted) // 2, np.broadcast_to(wanted, sizes.shape)], axis=1)
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Shift."""
+        """Shift the boxes."""
         return self.place(boxes, params, size)
 
 
@@ -102,7 +102,7 @@ class FitSides(T.Resize):
         self.size_ = self.max_size = None
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """Width and height of each result."""
+        """Return the width and height of each result."""
         places = (uniforms(keys, stream, 1)[:, 0] * len(self.sides)).astype(np.intp)
         ratios = np.array(self.sides)[places][:, ::-1] / sizes
         factors = ratios.min(axis=1) if self.largest else ratios.max(axis=1)

@@ -270,7 +270,7 @@ class AlbumentationsSamples:
         return np.array(points[..., :2], np.float32).reshape(-1, 2)
 
     def _shape_points(self, moved: Array, points: Array) -> NDArray[np.float32]:
-        """Moved x and y in the shape of the points, with their visibility."""
+        """Return moved x and y in the shape of the points, with their visibility."""
         if self._keypoints.remove_invisible:
             return moved.reshape(-1, 2)
         shaped = np.array(points, np.float32)

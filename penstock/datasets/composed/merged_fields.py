@@ -49,12 +49,12 @@ class Placement:
     area: tuple[int, int, int, int]
 
     def move(self, points: Array) -> NDArray[np.float64]:
-        """Positions in the mixture of points (..., 2) of the picture."""
+        """Return the positions in the mixture of points (..., 2) of the picture."""
         moved: NDArray[np.float64] = points.astype(np.float64) * self.scale + (self.left, self.top)
         return moved
 
     def move_boxes(self, boxes: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Boxes in the mixture, clipped to the area; a box outside has no area."""
+        """Return boxes in the mixture, clipped to the area; a box outside has no area."""
         moved = self.move(boxes.reshape(-1, 2, 2)).reshape(-1, 4)
         return np.clip(moved, self.area[:2] * 2, self.area[2:] * 2).astype(np.float32)
 
@@ -191,7 +191,7 @@ def take_rows(roles: FieldRoles, merged: dict[str, Sample], stays: NDArray[np.bo
 
 
 def concat_rows(name: str, arrays: Sequence[Array]) -> Array:
-    """``arrays``, one after another; those without rows may have other shapes.
+    """Join ``arrays``, one after another; those without rows may have other shapes.
 
     Raises ArgumentError if their rows have different shapes, with the name of the field.
     """

@@ -181,7 +181,7 @@ class Mosaic(SampleMixture):
         return placements
 
     def _resized(self, own: tuple[int, int]) -> tuple[int, int]:
-        """Width and height of a picture in the mosaic."""
+        """Return the width and height of a picture in the mosaic."""
         scale = self.size / max(own)
         return max(round(own[0] * scale), 1), max(round(own[1] * scale), 1)
 

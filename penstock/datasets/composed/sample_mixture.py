@@ -117,7 +117,7 @@ class SampleMixture(Dataset[Sample], Wrapper):
         raise NotImplementedError(f"{type(self).__name__} must define combine")
 
     def build(self, samples: list[Sample], numbers: NDArray[np.float64], keys: SampleKeys) -> Sample:
-        """:meth:`combine`, followed by the transform."""
+        """Combine samples as :meth:`combine` does, and apply the transform."""
         return self._transformed(self.combine(samples, numbers, keys), keys)
 
     def __len__(self) -> int:
@@ -163,11 +163,11 @@ class SampleMixture(Dataset[Sample], Wrapper):
         return prefetch(self.dataset, indices)
 
     def fingerprint(self) -> str | None:
-        """That of the inner dataset: how samples are mixed may change between runs, as a transform may."""
+        """Return that of the inner dataset: how samples are mixed may change between runs, as a transform may."""
         return get_fingerprint(self.dataset)
 
     def ragged_forms(self) -> Tree | None:
-        """Those of the inner dataset; instances, which it has as they are stored, get that of boxes."""
+        """Return the forms of the inner dataset; instances, which it has as they are stored, get that of boxes."""
         forms = ragged_forms(self.dataset)
         if not isinstance(forms, Mapping):
             return forms

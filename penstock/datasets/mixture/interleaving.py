@@ -165,7 +165,7 @@ def permute_blocks(
 def _permute(
     interleaving: Interleaving, blocks: NDArray[np.int64], key: tuple[int, int], first: int, length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sources and numbers at all positions of some blocks, shape (blocks, BLOCK)."""
+    """Return sources and numbers at all positions of some blocks, shape (blocks, BLOCK)."""
     places = (blocks[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1)
     shape = len(blocks), BLOCK
     sources, numbers = (drawn.reshape(shape) for drawn in interleaving.draw(places + first))

@@ -130,7 +130,7 @@ class MapMixture(Mixture, IndexedDataset[Sample], MakesSampler):
         }
 
     def fingerprint(self) -> str | None:
-        """One of all sources that have one, in order."""
+        """Return one fingerprint of all sources that have one, in order."""
         return self.dataset.fingerprint()
 
     def spec(self) -> Tree | None:

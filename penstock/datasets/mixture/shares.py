@@ -86,7 +86,7 @@ def check_until(until: object, *, has_schedule: bool) -> Until:
 
 
 def _make_stages(name: str, given: object, shares_of: Callable[[str, object], tuple[float, ...]]) -> tuple[Stage, ...]:
-    """One stage, or those of a schedule; ``shares_of`` gets the name of an entry, and its value."""
+    """Return one stage, or those of a schedule; ``shares_of`` gets the name of an entry, and its value."""
     if not (isinstance(given, list | tuple) and given and all(map(_is_pair, given))):
         shares = shares_of(name, given)
         if not all(shares):

@@ -154,7 +154,7 @@ def _first_epoch(epoch: int) -> int:
 
 
 def _known(source: StateDict) -> dict[int, State]:
-    """By epoch, the states of a source that a reader has: of the epoch before the present one, of this, of the next."""
+    """Return by epoch the states of a source that a reader has: of the last epoch, of this one, of the next."""
     return dict([*([source["ended"]] if source["ended"] else []), *source["left"]])
 
 

@@ -120,7 +120,7 @@ class Split(Sequence[Indices]):
         return dict(zip(self.names, np.bincount(self.column, minlength=len(self)).tolist(), strict=True))
 
     def report(self) -> str:
-        """Sizes of the parts, and the histograms of all of them side by side, as text."""
+        """Return the sizes of the parts, and the histograms of all of them side by side, as text."""
         total = len(self.column)
         how = [f"by {', '.join(self.by)}" if self.by else "", f"in groups of {self.groups}" if self.groups else ""]
         sizes = ", ".join(f"{name} {count:,} ({_percent(count, total)})" for name, count in self.counts.items())

@@ -82,7 +82,7 @@ def stratify(labels: LabelCounts, sizes: Indices, seed: int) -> Indices:
 
 
 def _assign_single(labels: Indices, sizes: Indices, seed: int) -> Indices:
-    """One label an item: part after part takes its share of what is left, by rounding cumulative quotas."""
+    """Assign items of one label: part after part takes its share of what is left, by rounding cumulative quotas."""
     order = _shuffle(len(labels), seed)
     left = order[np.argsort(labels[order], kind="stable")]
     parts = np.empty(len(labels), np.int64)

@@ -152,7 +152,7 @@ class BatchAssembly:
         return self.split(self.join(arrays))
 
     def _leave_out_crowds(self, parts: _Parts) -> None:
-        """Without the objects that are crowds, in every field that has a value for each object."""
+        """Remove the objects that are crowds from every field that has a value for each object."""
         crowd: Ragged = parts[self.crowd]
         kept = crowd.values == 0
         if kept.all():
@@ -193,7 +193,7 @@ class BatchAssembly:
         return np.array([image_size(shape, self.layout)[::-1] for shape in shapes], np.float32)
 
     def _join_rows(self, parts: _Parts) -> _Parts:
-        """Boxes, labels, and the other numbers of each object side by side."""
+        """Join boxes, labels, and the other numbers of each object side by side."""
         order = [
             self.boxes[0],
             self.labels,
@@ -304,7 +304,7 @@ def _from_corners(boxes: Array, name: str) -> None:
 
 
 def _with_shapes(parts: _Parts) -> _Parts:
-    """With what ultralytics' validation reads, where fields are called height and width, which stay.
+    """Add what ultralytics' validation reads, where fields are called height and width, which stay.
 
     ``ori_shape`` is what they say; ``ratio_pad`` is None, for which ultralytics computes that of its letterbox.
     """

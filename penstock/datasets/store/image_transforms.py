@@ -102,7 +102,7 @@ def as_pipeline(transform: object) -> Pipeline | None:
 
 
 def as_image_transform(transform: object) -> ImageTransform | None:
-    """``transform``, converted by the converter of its library; None if its library has no converter."""
+    """Convert ``transform`` by the converter of its library; None if its library has no converter."""
     converted: ImageTransform | None = _convert(IMAGE_TRANSFORMS, transform)
     return converted
 

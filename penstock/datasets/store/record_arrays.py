@@ -26,7 +26,7 @@ _MISSING: Final = {"label": -1, "int": -1, "float": float("nan"), "text": ""}
 
 
 def get_array_spec(field: Field) -> ArraySpec | None:
-    """Shape and dtype of the arrays of a field; None if they vary, or it holds no arrays."""
+    """Return shape and dtype of the arrays of a field; None if they vary, or it holds no arrays."""
     kind = field.array
     return None if kind is None or kind.shape is None else ArraySpec(kind.shape, kind.dtype)
 

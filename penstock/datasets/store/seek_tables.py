@@ -96,7 +96,7 @@ class SeekTables:
         self._open(check=False)  # in a worker: an error is logged, since the dataset was valid when it was made
 
     def renew_in_child(self) -> None:
-        """In a forked child: replace the lock, which a thread of the parent may hold."""
+        """Replace the lock in a forked child: a thread of the parent may hold it."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:

@@ -204,7 +204,7 @@ class FieldSelection:
         return dict(enumerate(tree)) if self.structure is tuple else tree
 
     def take_pixels(self, pixels: Array) -> Array:
-        """Pixels for a transform of another library: RGB, as decoded images are, where gray and colour are mixed."""
+        """Return pixels for a transform of another library: RGB, as if decoded, where gray and colour are mixed."""
         return to_rgb(pixels) if self.is_mixed else pixels
 
     def get_values(self, record: Record, *, views: bool) -> dict[Hashable, Index]:

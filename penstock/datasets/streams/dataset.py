@@ -122,7 +122,7 @@ class StreamDataset(PartitionedDataset[Sample]):
             raise ArgumentError("even=True needs counts, the number of records of each shard: stream.count_records()")
 
     def count_parts(self) -> int:
-        """Windows of shards; shards, if nothing is shuffled."""
+        """Return the number of windows of shards; that of shards, if nothing is shuffled."""
         return -(-len(self.stream.shards) // self._window)
 
     def read_part(self, part: int, epoch: int, first: int) -> Iterator[Item]:
@@ -270,7 +270,7 @@ def read_window(
 
 
 def _draw(seed: int, epoch: int, window: int, purpose: int) -> Iterator[float]:
-    """Uniform numbers in [0, 1)."""
+    """Yield uniform numbers in [0, 1)."""
     first = window << 32
     while True:
         keys = SampleKeys(seed, epoch, np.arange(first, first + _BLOCK, dtype=np.int64))

@@ -193,7 +193,7 @@ class _Rest:
         return _Rest(begun, self.left[counts[self.left] > 0])
 
     def count(self, counts: NDArray[np.int64]) -> int:
-        """Items, given those of each part."""
+        """Return the number of items, given that of each part."""
         return sum(int(counts[part]) - consumed for part, consumed in self.begun) + int(counts[self.left].sum())
 
     def advance(self, items: int, counts: NDArray[np.int64]) -> _Rest:

@@ -86,7 +86,7 @@ class PartitionedDataset(IterableDataset[T_co]):
     _world: World | None
 
     def count_parts(self) -> int:
-        """Number of parts of each epoch."""
+        """Return the number of parts of each epoch."""
         raise NotImplementedError(f"{type(self).__name__} must define count_parts")
 
     def read_part(self, part: int, epoch: int, first: int) -> Iterator[Sample]:
@@ -104,7 +104,7 @@ class PartitionedDataset(IterableDataset[T_co]):
         return item
 
     def count_items(self, epoch: int) -> NDArray[np.int64] | None:  # noqa: ARG002  # a default
-        """Items of each part of an epoch; None where that is unknown."""
+        """Return the number of items of each part of an epoch; None where it is unknown."""
         return None
 
     def set_epoch(self, epoch: int) -> None:

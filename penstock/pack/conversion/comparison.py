@@ -214,7 +214,7 @@ def _hash_array(value: Array) -> bytes:
 
 
 def _widen(value: Array) -> Array:
-    """Floats as 64-bit ones, with the sign and the payload of each NaN: a processor changes those that signal."""
+    """Widen floats to 64 bits, with the sign and the payload of each NaN: a processor changes those that signal."""
     with np.errstate(invalid="ignore"):
         wide = value.astype("<f8")
     is_nan = np.isnan(value)

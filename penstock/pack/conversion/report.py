@@ -110,7 +110,7 @@ class ConvertReport:
 
 
 def describe_problems(problems: Sequence[Problem]) -> str:
-    """One line for each of the first problems, and how many more there are."""
+    """Return one line for each of the first problems, and how many more there are."""
     lines = [f"    {escape_unprintable(str(problem))}" for problem in problems[:_LISTED]]
     if len(problems) > _LISTED:
         lines.append(f"    ... and {len(problems) - _LISTED:,} more")

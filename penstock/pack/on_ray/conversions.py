@@ -157,7 +157,7 @@ def convert_on_ray(
 
 
 def _convert_part(job: _ConvertJob, number: int) -> WrittenPart[ConvertReport]:
-    """In a task: convert some records, unless they are converted, and compare both sides."""
+    """Convert some records in a task, unless they are converted, and compare both sides."""
     source = StoreRange(job.source, job.parts.get_range(number))
     try:
         with job.parts.writing(number, overwrite=job.overwrite) as target:

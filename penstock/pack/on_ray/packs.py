@@ -194,7 +194,7 @@ def _measure(source: Source, settings: PackSettings) -> list[int]:
 
 
 def _pack_part(job: _PackJob, number: int) -> WrittenPart[PackReport]:
-    """In a task: pack some records, unless they are packed."""
+    """Pack some records in a task, unless they are packed."""
     source = SourceRange(job.source, job.digest, job.parts.get_range(number), job.refused)
     try:
         with job.parts.writing(number, overwrite=job.settings.overwrite) as target:

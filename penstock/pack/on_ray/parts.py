@@ -84,7 +84,7 @@ class Parts:
 
     @contextlib.contextmanager
     def writing(self, number: int, *, overwrite: bool) -> Iterator[StoreLike]:
-        """In a task: where a part is written; sent to the URL at the end of the block.
+        """Yield in a task where a part is written; it is sent to the URL at the end of the block.
 
         Raises ArgumentError if the folder of this node is another one than that of the driver.
         """

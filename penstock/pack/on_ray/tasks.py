@@ -152,7 +152,7 @@ _shared: dict[str, tuple[Callable[..., object], object]] = {}
 
 
 def _call(held: list[object], task: object) -> object:
-    """In a process of Ray: run a task; errors are returned, so that Ray does not wrap them."""
+    """Run a task in a process of Ray; errors are returned, so that Ray does not wrap them."""
     name = str(held[0])
     try:
         if name not in _shared:
@@ -170,7 +170,7 @@ def _call(held: list[object], task: object) -> object:
 
 
 def find_node() -> str:
-    """In a process of Ray: the address of its node, and the beginning of the node's number."""
+    """Return, in a process of Ray, the address of its node, and the beginning of the node's number."""
     ray = require("ray", extra="ray")
     return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"
 

@@ -60,7 +60,7 @@ def check_image(content: bytes, how: str) -> tuple[int, int]:
 
 
 def _jpeg_size(jpeg: bytes) -> tuple[int, int]:
-    """Size by the frame header; refuses a file without a scan, or without an end-of-image marker behind it."""
+    """Return the size in the frame header; refuse a file without a scan, or without an end-of-image marker."""
     size = None
     at = 2
     while at + 4 <= len(jpeg):

@@ -180,5 +180,5 @@ def count_fields(fields: Mapping[str, Value]) -> int:
 
 
 def count_bytes(blob: Blob) -> int:
-    """Bytes of a blob."""
+    """Return the number of bytes of a blob."""
     return len(blob) if type(blob) is bytes else memoryview(blob).nbytes

@@ -334,7 +334,7 @@ def _make_refusal(source: Source, refused: Sequence[Skipped], outcome: str) -> P
 
 
 def list_skipped(skipped: Sequence[Skipped]) -> str:
-    """One line for each of the first entries, at most five for the same problem."""
+    """Return one line for each of the first entries, at most five for the same problem."""
     lines = list_problems(skipped)
     shown = [f"  {escape_unprintable(line)}" for line in lines[:_MAX_LISTED]]
     if len(lines) > _MAX_LISTED:

@@ -154,7 +154,7 @@ class Resizing:
         return Resize(self.size, "bicubic")
 
     def find_size(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height after resizing: never larger."""
+        """Return width and height after resizing, which are never larger."""
         side = max(width, height) if self.side == "longest" else min(width, height)
         if side <= self.size:
             return width, height

@@ -38,7 +38,7 @@ class PictureEncoding:
 
     @classmethod
     def parse(cls, images: str) -> PictureEncoding:
-        """From the argument ``images`` of :func:`penstock.pack`."""
+        """Parse the argument ``images`` of :func:`penstock.pack`."""
         found = _ENCODING.fullmatch(str(images))
         quality = int(found[2]) if found is not None and found[2] else _QUALITY
         if found is None or (found[2] and found[1] != "jpeg") or not 1 <= quality <= 100:

@@ -219,7 +219,7 @@ def _find_classes(dataset: object) -> Sequence[str] | None:
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """At most ``count`` indices from the first to the last, evenly spaced."""
+    """Return at most ``count`` indices from the first to the last, evenly spaced."""
     spread: list[int] = np.unique(np.linspace(0, length - 1, min(length, count)).astype(np.int64)).tolist()
     return spread
 

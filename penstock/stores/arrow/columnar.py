@@ -152,7 +152,7 @@ class ColumnarStore(ContainerStore[T_opened]):
         return opened.read_column(field, self._count, self._rows)
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Without the other columns; see :meth:`Store.lacks_value`."""
+        """Read no other column; see :meth:`Store.lacks_value`."""
         numbers = indices.tolist()
         reader, row_of = self.find_rows(self.get_opened(self.files_of(numbers)), numbers, field)
         get = reader.open_field(field)

@@ -221,7 +221,7 @@ def _convert(get: Callable[[int], T_stored | None], convert: Callable[[T_stored]
 
 
 def _to_boxes(values: Array, *, is_xywh: bool) -> Array:
-    """Boxes as xyxy."""
+    """Convert boxes to xyxy."""
     if values.shape == (4,):  # one box for a record
         values = values.reshape(1, 4)
     elif values.size == 0:

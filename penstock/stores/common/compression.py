@@ -42,7 +42,7 @@ _PARTS_AHEAD: Final = 8
 
 
 def find_codec(path: Path) -> str:
-    """``gz``, ``bz2`` or ``xz`` by the first bytes of a file; else empty. Raises OSError."""
+    """Return ``gz``, ``bz2`` or ``xz`` by the first bytes of a file; else an empty text. Raises OSError."""
     with open_file(path) as file:
         head = file.read(_SIGNATURE_NBYTES)
     return next((codec for signature, codec in _SIGNATURES.items() if head.startswith(signature)), "")

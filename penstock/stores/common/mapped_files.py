@@ -133,7 +133,7 @@ def open_source(path: Path) -> ByteSource:
 
 
 def identify_file(path: Path) -> tuple[int, int]:
-    """Device and inode of the file at a path; zeros if there is none."""
+    """Return device and inode of the file at a path; zeros if there is none."""
     try:
         seen = path.stat()
     except FileNotFoundError:

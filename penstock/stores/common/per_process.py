@@ -62,7 +62,7 @@ class PerProcess(Generic[T]):
                     self._close(held)
 
     def renew_in_child(self) -> None:
-        """In a forked child: replace the lock, which a thread of the parent may hold."""
+        """Replace the lock in a forked child: a thread of the parent may hold it."""
         self._lock = threading.Lock()
 
 

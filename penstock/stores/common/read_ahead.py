@@ -97,7 +97,7 @@ class ReadAhead(Generic[T_record]):
             self._changed.notify_all()
 
     def renew_in_child(self) -> None:
-        """In a forked child: there is no thread, and the lock may be held by one of the parent."""
+        """Begin anew in a forked child: it has no thread, and one of the parent may hold the lock."""
         self._changed = threading.Condition()
         self._waiting, self._loading, self._loaded = deque(), set(), {}
         self._nbytes = self._unused = 0

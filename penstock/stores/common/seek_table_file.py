@@ -84,7 +84,7 @@ class TablesInFile(Sequence[bytes | None]):
     @overload
     def __getitem__(self, index: slice) -> TablesInFile: ...
     def __getitem__(self, index: int | slice) -> bytes | TablesInFile | None:
-        """One table, or the places of some."""
+        """Return one table, or the places of some."""
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
         return next(iter(self.take(np.array([index]))))
@@ -93,7 +93,7 @@ class TablesInFile(Sequence[bytes | None]):
         return iter(_native.read_tables(self.fd, self.entries, self.numbers))
 
     def take(self, positions: NDArray[np.int64]) -> TablesInFile:
-        """Those at some positions; errors are shared."""
+        """Return the tables at some positions; errors are shared."""
         return TablesInFile(self.fd, self.entries, self.numbers[positions], self.errors)
 
 
@@ -141,7 +141,7 @@ class SeekTableFile:
         return SeekTableFile, self._given
 
     def renew_in_child(self) -> None:
-        """In a forked child: close the parent's descriptor, whose file lock it shares, and replace the thread lock."""
+        """Close in a forked child the parent's descriptor, whose file lock it shares, and replace the thread lock."""
         self._lock = threading.Lock()
         fd, self._fd = self._fd, -1
         if fd >= 0:

@@ -28,7 +28,7 @@ _FORMS: Final = ("xyxy", "yxyx", "xywh", "cxcywh")
 
 
 def to_corners(boxes: Array, form: str = "xyxy", size: Sequence[float] | None = None) -> Array:
-    """Boxes xyxy in pixels: float32, contiguous; a view where they are stored so.
+    """Return boxes xyxy in pixels: float32, contiguous; a view where they are stored so.
 
     ``boxes``: (n, 4): the boxes; the calculation has their dtype. ``form``: {"xyxy", "yxyx", "xywh", "cxcywh"}:
     corners, x or y first; the first corner and the size; the centre and the size. ``size``: width and height of the
@@ -78,7 +78,7 @@ class FractionBoxes:
     def place(
         self, boxes: Array, form: str, image: bytes | memoryview | None, size: Sequence[float] | None = None
     ) -> Array:
-        """Boxes xyxy in pixels; see :func:`to_corners`. ``size``: width and height that the record has.
+        """Return boxes xyxy in pixels; see :func:`to_corners`. ``size``: width and height that the record has.
 
         Raises ValueError if there is neither size nor image, or the size is of neither picture. Raises ArgumentError if
         the image is stored turned, and the field does not say that boxes are of upright pictures.
@@ -105,7 +105,7 @@ class FractionBoxes:
 
 
 def read_header(content: bytes | memoryview) -> PictureHeader:
-    """Size and orientation of an encoded image; its pixels are not decoded.
+    """Return size and orientation of an encoded image; its pixels are not decoded.
 
     Raises ValueError if the header is not that of an image.
     """

@@ -128,7 +128,7 @@ def _copy_planes(pixels: Array, order: Sequence[int]) -> Array:
 
 
 def check_shape(shape: object) -> tuple[int, int, int]:
-    """Height, width and channels of pixels; two lengths mean one channel.
+    """Return height, width and channels of pixels; two lengths mean one channel.
 
     Raises ArgumentError if they are not two or three positive lengths.
     """

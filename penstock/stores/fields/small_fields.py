@@ -75,7 +75,7 @@ def check_small(name: str, field: Field, value: object) -> Any:
 
 
 def cast_values(name: str, field: Field, values: Array, dtype: DType) -> Array:
-    """Numbers of a field in its dtype: floats may be rounded to it, since the schema says it; nothing else may change.
+    """Cast numbers to the dtype of a field: floats may be rounded, since the schema says it; nothing else may change.
 
     Raises PackError if a number would, or is of another kind: a float is no integer, -1 no unsigned one.
     """

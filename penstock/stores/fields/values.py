@@ -80,7 +80,7 @@ def make_scalar(dtype: str) -> ValueReader:
 
 
 def read_boolean(content: memoryview) -> int:
-    """0 or 1."""
+    """Read 0 or 1."""
     if len(content) != 1:
         raise ValueError(f"a boolean has 1 byte, got {len(content)}")
     return int(content[0] != 0)
@@ -92,7 +92,7 @@ def read_bytes(content: memoryview) -> memoryview:
 
 
 def read_text(content: memoryview) -> str:
-    """Text in UTF-8."""
+    """Read text in UTF-8."""
     return str(content, "utf-8")
 
 

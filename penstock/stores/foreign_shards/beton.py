@@ -339,7 +339,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
                     yield 0, *place
 
     def read_record(self, opened: OpenedBeton, index: int) -> Record:
-        """One record; images are views of the mapped file."""
+        """Read one record; images are views of the mapped file."""
         entry = opened.metadata[index].item()
         values = {name: read(opened, entry[number], index) for name, (number, read) in self._readers.items()}
         key: object = index

@@ -243,7 +243,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         return self._sources.announce(opened.find_missing(self.files_of(indices))) > 0
 
     def read_record(self, opened: OpenedShards, index: int) -> Record:
-        """One record; encoded images are views of the mapped shard."""
+        """Read one record; encoded images are views of the mapped shard."""
         values = self._read_values(opened, index, self._steps)
         key = str(index) if self._key_place is None else str(values[self._key_place])
         return Record(index, key, dict(zip(self.schema.fields, values, strict=False)))

@@ -40,7 +40,7 @@ _NUMBERS: Final[Mapping[str, DType]] = {
 
 
 def array_kind(field: Field) -> ArrayKind | None:
-    """Dtype and shapes of a field of pixels or of a small array; None for other kinds."""
+    """Return dtype and shapes of a field of pixels or of a small array; None for other kinds."""
     return field.pixels or field.array
 
 

@@ -171,7 +171,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
             yield from (locate(index) for index in indices for locate in found if locate is not None)
 
     def read_record(self, opened: LibraryFiles, index: int) -> Record:
-        """One record; see :meth:`ContainerStore.read_record`."""
+        """Read one record; see :meth:`ContainerStore.read_record`."""
         fields = {name: self._get_reader(name).read(index, opened) for name in self._roles.fields}
         return Record(index, self.keys()[index], fields)
 
@@ -184,7 +184,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
     def _read_each(
         self, indices: Indices, make_reader: Callable[[LibraryFiles, Sequence[int]], Callable[[int], T_read]]
     ) -> list[T_read]:
-        """In the order of the file: records of one chunk are inflated once."""
+        """Read in the order of the file: records of one chunk are inflated once."""
         numbers = list_indices(indices)
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
         found = dict(zip(order, super()._read_each([numbers[at] for at in order], make_reader), strict=True))

@@ -244,7 +244,7 @@ class _FolderScan:
         return folders
 
     def list_empty(self, folders: Iterable[str]) -> dict[str, str]:
-        """Those of some folders without images that may be classes, and other entries that may be; with the reason."""
+        """Return which folders without images, and which other entries, may be classes, with the reason."""
         empty = {name: self.unlisted.get(name, "") for name in folders if name not in self.cycles}
         return empty | {name: reason for name, reason in self.unlisted.items() if "/" not in name}
 

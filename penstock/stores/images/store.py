@@ -186,12 +186,12 @@ class FilesStore(Store):
         return self._labels
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Each image lies in the folder of a class; see :meth:`Store.lacks_value`."""
+        """Return False for each image: it lies in the folder of a class; see :meth:`Store.lacks_value`."""
         del field
         return np.zeros(len(indices), np.bool_)
 
     def keys(self) -> Sequence[str]:
-        """Paths below the folder, with forward slashes."""
+        """Return the paths below the folder, with forward slashes."""
         self._refuse_closed()
         return self._keys
 
@@ -207,7 +207,7 @@ class FilesStore(Store):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """Every folder."""
+        """Recognise every folder."""
         return Path(path).is_dir()
 
     def __reduce__(self) -> tuple[object, ...]:

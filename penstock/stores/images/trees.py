@@ -30,7 +30,7 @@ class LocalTree:
         return self.root.resolve().name
 
     def identify(self, folder: str) -> tuple[int, int]:
-        """Device and inode of a folder; raises OSError."""
+        """Return device and inode of a folder; raises OSError."""
         seen = (self.root / folder).stat()
         return seen.st_dev, seen.st_ino
 

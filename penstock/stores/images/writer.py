@@ -132,7 +132,7 @@ class FilesWriter(FileWriter[PreparedFile]):
         return [self._root / _NAMES], self._root / UNFINISHED
 
     def make_journal(self, source: str, options: Mapping[str, object]) -> Journal:
-        """Without a version."""
+        """Make a journal without a version."""
         return Journal(str(self.location), "folder", source, self.schema, options, anew="remove the folder")
 
     def refuse_existing(self, *, overwrite: bool) -> None:

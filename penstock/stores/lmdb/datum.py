@@ -124,7 +124,7 @@ class LmdbDatumStore(LmdbLayoutStore):
         return self._pixels.read(datum.read_pixels(), self._kind)
 
     def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
-        """Labels, without the images."""
+        """Read labels, without the images."""
         del field
         return (parse_datum(self._values.read(opened, index)).label for index in self.iterate(opened))
 

@@ -52,7 +52,7 @@ def list_sampled(count: int) -> list[int]:
 
 
 def describe_environment(path: str | os.PathLike[str]) -> str:
-    """Why no layout fits the environment at ``path``: what was looked for, and a few of its keys."""
+    """Say why no layout fits the environment at ``path``: what was looked for, and a few of its keys."""
     entries = peek_entries(path)
     if entries is None:
         return "it contains named databases, or is damaged"

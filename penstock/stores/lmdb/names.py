@@ -155,7 +155,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         return Record(index, self._keys[index], fields)
 
     def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
-        """Arrays and labels without the images."""
+        """Read arrays and labels without the images."""
         if field != self._array_field:
             return super().read_column(opened, field)
         return (self._read_field(opened, row) for row in self._partners)
@@ -185,7 +185,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         self._schema = Schema(fields)
 
     def _find_images(self, entries: LmdbEntries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of the images, and of their arrays (-1: none)."""
+        """Return the rows of the images, and of their arrays (-1: none)."""
         keys = list(entries.iterate_keys())
         pair = self._stated.get("pair") or _PAIR
         arrays = _find_arrays(keys, pair)

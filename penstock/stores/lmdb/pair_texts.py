@@ -43,7 +43,7 @@ _PRINTABLE: Final = NUMERIC | frozenset(range(32, 127))
 
 
 def parse_text(text: bytes) -> tuple[int | None, Array, Array, Array]:
-    """Label, box, landmarks, and the numbers of a fourth field."""
+    """Parse label, box, landmarks, and the numbers of a fourth field."""
     try:
         first, *parts = _split_otherwise(text) if b";" in text or b"," not in text else text.split(b",")
         if len(parts) > 3:

@@ -121,7 +121,7 @@ class LmdbPairsStore(LmdbLayoutStore):
 
     @classmethod
     def fits(cls, entries: LmdbEntries) -> bool:
-        """Keys ``i`` and ``i_``, and few others."""
+        """Look for keys ``i`` and ``i_``, and few others."""
         marked = entries.last_bytes() == _MARK
         numbers, _ = entries.parse_numbers(marked.astype(np.int64))
         is_number = numbers >= 0
@@ -177,7 +177,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         return list(pixels.reshape(len(numbers), *self._pixels.shape))
 
     def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
-        """Labels without the rest of the texts."""
+        """Read labels without the rest of the texts."""
         if field != "label":
             return super().read_column(opened, field)
         return parse_labels(opened, self._texts.begins, self._texts.sizes)

@@ -110,7 +110,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
 
     @classmethod
     def fits(cls, entries: LmdbEntries) -> bool:
-        """``__keys__`` or ``__len__`` with a pickle; or numbers with pickles, and few other keys."""
+        """Look for ``__keys__`` or ``__len__`` with a pickle; or for numbers with pickles, and few other keys."""
         special = [row for key in (KEYS, COUNT) if (row := entries.find(key)) is not None]
         if any(is_pickle(entries.value(row)) for row in special):
             return True
@@ -200,7 +200,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         return self._find_numbered(numbers, digits, count, set(special.values()))
 
     def _find_numbered(self, numbers: Rows, digits: Rows, count: int | None, special: set[int]) -> Rows:
-        """Rows of the keys 0 .. count - 1, or 1 .. count."""
+        """Return the rows of the keys 0 .. count - 1, or 1 .. count."""
         rows = np.flatnonzero(numbers >= 0)
         rows = rows[np.argsort(numbers[rows], kind="stable")]
         found = numbers[rows]
@@ -221,7 +221,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         return rows
 
     def _find_named(self, entries: LmdbEntries, wanted: Sequence[bytes], special: set[int]) -> Rows:
-        """Rows of the keys in ``__keys__``."""
+        """Return the rows of the keys in ``__keys__``."""
         places = {key: row for row, key in enumerate(entries.iterate_keys())}
         rows = [places.get(key, -1) for key in wanted]
         if len(set(rows) - {-1}) != len(rows) - rows.count(-1):

@@ -103,7 +103,7 @@ class LmdbWordsStore(LmdbLayoutStore):
         return self._values[0].read(opened, index)
 
     def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
-        """Texts, without the images."""
+        """Read texts, without the images."""
         del field
         texts, parse = self._values[1], self._parse
         return (parse(bytes(texts.read(opened, index))) for index in self.iterate(opened))

@@ -169,7 +169,7 @@ def choose_block_records(layout: BlockLayout) -> int:
 
 
 def hash_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """xxh3_64 of each row, (n, nbytes), not salted."""
+    """Hash each row of (n, nbytes) by xxh3_64, not salted."""
     count, nbytes = rows.shape
     content = np.ascontiguousarray(rows).data.cast("B")
     return np.fromiter((_hash(content[at : at + nbytes]) for at in range(0, count * nbytes, nbytes)), np.uint64, count)

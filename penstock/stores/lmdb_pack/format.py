@@ -222,7 +222,7 @@ class RecordCodec:
         return value is None and at > 0 and self._allows_none and self._small[at - 1][1].kind != "json"
 
     def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> Blob:
-        """One blob of a record as a view, pixels as an array; small fields are not read. Raises as :meth:`decode`."""
+        """Return one blob of a record as a view, pixels as an array, without small fields. Raises as :meth:`decode`."""
         lengths, hashes = self._parse_head(value)
         part = self._parts[name]
         at = self.head_nbytes + sum(lengths[:part])
@@ -244,7 +244,7 @@ class RecordCodec:
         return lengths, table[1::2]
 
     def blob_nbytes(self, value: bytes | bytearray | memoryview) -> int:
-        """Number of bytes of the blobs of a value, by its header."""
+        """Return the number of bytes of the blobs of a value, by its header."""
         return sum(self._head.unpack_from(value)[3::2])
 
 

@@ -71,7 +71,7 @@ class ShardColumns:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, object]) -> ShardColumns:
-        """From parsed JSON, whose values may be of any type.
+        """Make it of parsed JSON, whose values may be of any type.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class PackManifest:
 
     @classmethod
     def _from_json(cls, entry: State) -> PackManifest:
-        """From the parsed JSON, whose values may be of any type."""
+        """Make it of the parsed JSON, whose values may be of any type."""
         shards = ShardColumns.from_json(entry["shards"])
         held = CommittedRecords.from_json({**entry, "nbytes": 0})
         if not shards.names or held.records != sum(shards.counts) or entry["content"] != shards.content:

@@ -130,7 +130,7 @@ class PackMeta:
 
     @classmethod
     def _from_json(cls, entry: Mapping[str, Any]) -> PackMeta:
-        """From the parsed JSON, whose values may be of any type."""
+        """Make it of the parsed JSON, whose values may be of any type."""
         held = CommittedRecords.from_json({**entry, "records": entry["count"]})
         meta = cls(
             schema=Schema.from_json(entry["schema"]),

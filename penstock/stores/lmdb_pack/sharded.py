@@ -136,7 +136,7 @@ class ShardedPack(Store):
             yield self.shard(number)
 
     def shard(self, number: int) -> LmdbStore:
-        """One of the packs that it consists of; it must not be closed. StoreError if it cannot be opened."""
+        """Return one of the packs that it consists of; it must not be closed. StoreError if it cannot be opened."""
         self._refuse_closed()
         return self.opened.get(number)
 
@@ -181,7 +181,7 @@ class ShardedPack(Store):
         return list(_order(self._call(indices, call)))
 
     def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
-        """One encoded field; rows of one buffer where all records are in one shard. See :meth:`Store.blobs`."""
+        """Return one encoded field; rows of one buffer where all records are in one shard. See :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
         return _order(self._call(indices, lambda shard, numbers, _: shard.blobs(field, numbers)))
 
@@ -196,7 +196,7 @@ class ShardedPack(Store):
         return PixelRows(joined.data.toreadonly().cast("B"), offsets, joined.shape[1:], joined.dtype)
 
     def rows(self, field: str, indices: Indices) -> Array | None:
-        """Small values of fixed size at ``indices``, numbers too: no column of all records is made for these."""
+        """Return small values of fixed size at ``indices``, numbers too: no column of all records is made for these."""
         kind = self.schema[field]
         if kind.array is None and get_column_dtype(kind) is None:
             return None
@@ -388,7 +388,7 @@ def _order(parts: Sequence[tuple[ShardPart, Sequence[T]]]) -> Sequence[T]:
 
 
 def _gather(parts: Sequence[tuple[ShardPart, Array]]) -> Array:
-    """One array of the values of all shards, in the order in which they were asked for."""
+    """Gather the values of all shards in one array, in the order in which they were asked for."""
     first = parts[0][1]
     gathered = np.empty((sum(len(values) for _, values in parts), *first.shape[1:]), first.dtype)
     for part, values in parts:
@@ -425,7 +425,7 @@ class OpenShards:
         return len(self._open)
 
     def get(self, number: int) -> LmdbStore:
-        """One of the shards, open.
+        """Return one of the shards, open.
 
         Raises StoreError if it cannot be opened, or is not the one that the manifest names.
         """
@@ -467,7 +467,7 @@ class OpenShards:
             shard.close()
 
     def renew_in_child(self) -> None:
-        """In a forked child: there are no threads that open shards."""
+        """Begin anew in a forked child: it has no threads that open shards."""
         self._lock, self._opening = threading.Lock(), {}
 
     def _open_shard(self, number: int) -> LmdbStore:

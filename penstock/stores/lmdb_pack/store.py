@@ -154,7 +154,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         return tuple(name for name in self.schema.blobs if self.schema[name].kind in {"image", "mask"})
 
     def read_record(self, opened: OpenPack, index: int) -> Record:
-        """One record; blobs are views of the map."""
+        """Read one record; blobs are views of the map."""
         key, fields = self._codec.decode(opened.map.record(index), index, check=self._check)
         return Record(index, key, fields)
 
@@ -179,7 +179,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         return opened.map.read_ahead(numbers) > 0
 
     def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
-        """Views of one field; keys and small fields are not read. See :meth:`Store.blobs`."""
+        """Return views of one field; keys and small fields are not read. See :meth:`Store.blobs`."""
         if self._layout is not None:
             self.schema.refuse_small(field)
             return list(self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers)))
@@ -237,7 +237,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         return self._iter_unchecked(opened.map, field)
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """No record is read where the pack says that all have values; see :meth:`Store.lacks_value`."""
+        """Read no record where the pack says that all have values; see :meth:`Store.lacks_value`."""
         return super().lacks_value(field, indices) if self._meta.has_none else np.zeros(len(indices), np.bool_)
 
     def keys(self) -> Sequence[str]:

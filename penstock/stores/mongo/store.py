@@ -159,19 +159,19 @@ class MongoStore(ForeignStore[MongoConnection]):
         return self._connection
 
     def make_record_reader(self, opened: MongoConnection, indices: Sequence[int]) -> Callable[[int], Record]:
-        """One query for all of them; see :meth:`ForeignStore.make_record_reader`."""
+        """Send one query for all of them; see :meth:`ForeignStore.make_record_reader`."""
         del opened
         documents = self._get_documents(indices, None)
         return lambda number: self._make_record(number, documents[number])
 
     def make_blob_reader(self, opened: MongoConnection, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
-        """Only this field is sent; see :meth:`ForeignStore.make_blob_reader`."""
+        """Ask for this field only; see :meth:`ForeignStore.make_blob_reader`."""
         del opened
         documents = self._get_documents(indices, field)
         return lambda number: self._reader.read(documents[number], (field,))[field]
 
     def read_column(self, opened: MongoConnection, field: str) -> Iterator[object]:
-        """Only this field is sent; see :meth:`ForeignStore.read_column`."""
+        """Ask for this field only; see :meth:`ForeignStore.read_column`."""
         del opened
         column = self._contents.listing.columns.get(field)
         if column is not None:

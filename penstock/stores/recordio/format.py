@@ -165,7 +165,7 @@ def read_headers(content: ByteRanges, rows: Rows) -> bool:
 
 
 def parse_index(text: str) -> tuple[list[str], NDArray[np.int64]]:
-    """Keys and offsets of an ``.idx`` file: a line ``key, tab, offset`` for each record.
+    """Parse the keys and offsets of an ``.idx`` file: a line ``key, tab, offset`` for each record.
 
     Raises ValueError if a line is something else.
     """

@@ -93,7 +93,7 @@ def _scan_file(mapped: MappedFiles, number: int, path: Path | None, is_explicit:
 
 
 def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
-    """Keys and offsets of an ``.idx`` file."""
+    """Read the keys and offsets of an ``.idx`` file."""
     try:
         with open_file(path) as file:
             return parse_index(file.read().decode())

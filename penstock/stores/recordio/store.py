@@ -171,7 +171,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
                 yield self._shards[index], self._starts[index] + FRAME_HEAD_NBYTES, self._lengths[index]
 
     def read_record(self, opened: MappedFiles, index: int) -> Record:
-        """One record; the image is a view."""
+        """Read one record; the image is a view."""
         schema = self._schema.fields
         payload = self._read_payload(opened, index)
         fields: dict[str, object] = {self._blob: self._find_blob(payload, index)}
@@ -197,7 +197,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         return lambda index: self._find_blob(self._read_payload(opened, index), index)
 
     def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
-        """Values from the index, without the file, but for arrays."""
+        """Read values from the index, without the file, but for arrays."""
         if field in {"id", "id2"}:
             return self._ids if field == "id" else self._ids2
         if field == "label" and self.schema["label"].array is None:
@@ -342,7 +342,7 @@ def is_detection_label(labels: Iterable[NDArray[np.float32]]) -> bool:
 def find_boxes(
     label: NDArray[np.float32], image: memoryview, fractions: FractionBoxes
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Boxes and classes in the label of an image.
+    """Return the boxes and classes in the label of an image.
 
     Returns
     -------
@@ -362,7 +362,7 @@ def find_boxes(
 
 
 def _read_objects(label: NDArray[np.float32]) -> NDArray[np.float32]:
-    """One row for each object."""
+    """Read one row for each object."""
     header, width = (float(number) for number in label[:2]) if len(label) >= 2 else (0.0, 0.0)
     if not (
         _LEAST_HEADER <= header <= len(label)

@@ -115,7 +115,7 @@ class Range:
 
 
 def head(client: FileSystems, path: str) -> Meta:
-    """Size and version of a file.
+    """Return size and version of a file.
 
     Raises
     ------

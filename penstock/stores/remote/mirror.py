@@ -102,7 +102,7 @@ class Mirror:
         system.watch(self)
 
     def renew_in_child(self) -> None:
-        """In a forked child: there are no threads."""
+        """Begin anew in a forked child: it has no threads."""
         self._lock = threading.RLock()
         self._coming, self._waiting = OrderedDict(), deque()
         self._held_nbytes = 0

@@ -209,7 +209,7 @@ class SequentialReader:
         self._last = -1
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        """Bytes from an offset on; fewer at the end of the object."""
+        """Read bytes from an offset on; fewer at the end of the object."""
         end = min(offset + nbytes, self._nbytes)
         if offset >= end:
             return b""

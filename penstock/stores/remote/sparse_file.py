@@ -107,7 +107,7 @@ class SparseFile:
         return not present.all()
 
     def select_missing(self, ranges: Sequence[Range]) -> list[Range]:
-        """Those ranges of which :meth:`lacks` is true; of many they are found for all at once."""
+        """Return those ranges of which :meth:`lacks` is true; of many they are found for all at once."""
         if len(ranges) < _FEWEST_AT_ONCE:
             return [each for each in ranges if self.lacks(*each)]
         begins, sizes = np.array(ranges, np.int64).T

@@ -73,7 +73,7 @@ class StorageOptions:
 
     @classmethod
     def check(cls, given: object) -> StorageOptions:
-        """Options that a person gave; ArgumentError for what is no mapping of names."""
+        """Check options that a person gave; ArgumentError for what is no mapping of names."""
         if isinstance(given, StorageOptions):
             return given
         if given is None or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):

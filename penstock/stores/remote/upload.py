@@ -195,7 +195,7 @@ class StoreObjects:
     def open(
         self, suffix: str, info: ObjectInfo, find_hashes: Callable[[], PageHashes | None] | None = None
     ) -> Content:
-        """Its content; see :meth:`Content.of_object`."""
+        """Return its content; see :meth:`Content.of_object`."""
         return Content.of_object(self.place, self.name(suffix), info, find_hashes)
 
 
@@ -378,7 +378,7 @@ def list_files(folder: Path) -> list[str]:
 
 
 def find_rank(suffix: str, *, replaces: bool = False) -> int:
-    """When a file is written, as a number: what makes a store visible after all that is in it."""
+    """Return when a file is written, as a number: what makes a store visible after all that is in it."""
     last = suffix.rpartition("/")[2]
     if suffix in {"", f"/{MANIFEST}"}:
         return 3

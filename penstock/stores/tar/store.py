@@ -174,7 +174,7 @@ class TarStore(ContainerStore[MappedFiles]):
                     yield shard, self._offsets[number], self._sizes[number]
 
     def read_record(self, opened: MappedFiles, index: int) -> Record:
-        """One record; encoded bytes are views."""
+        """Read one record; encoded bytes are views."""
         shard, at = self._shards[index], self._begins[index]
         offsets, sizes, view = self._offsets, self._sizes, opened.view
         files = [

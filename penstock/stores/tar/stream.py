@@ -175,7 +175,7 @@ class _ShardFile:
         self._at = 0
 
     def read(self, at: int, nbytes: int) -> bytes:
-        """Up to ``nbytes`` bytes; those before ``at`` are skipped. The padding of the last file may be missing."""
+        """Read up to ``nbytes`` bytes; those before ``at`` are skipped. The padding of the last file may be missing."""
         while self._at < at:
             skipped = len(self._file.read(min(at - self._at, _PIECE_NBYTES)))
             if not skipped and at - self._at >= BLOCK_NBYTES:

@@ -190,7 +190,7 @@ def find_free_key(key: str, used: Collection[bytes]) -> str:
 
 
 def hash_key(key: str) -> bytes:
-    """Eight bytes of a key."""
+    """Hash a key to eight bytes."""
     return xxhash.xxh3_64_digest(key.encode(errors="surrogateescape"))
 
 
@@ -220,7 +220,7 @@ def _write_member(archive: BinaryIO, name: bytes, content: Buffer) -> None:
 
 
 def _encode_value(each: StoredField, value: object, key: str) -> tuple[str, Buffer]:
-    """Suffix and bytes of a value."""
+    """Return suffix and bytes of a value."""
     field = each.field
     if field.is_blob and field.pixels is None:
         content = cast("Buffer", value)

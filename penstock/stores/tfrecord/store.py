@@ -187,7 +187,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
                 yield number, self._offsets[index], self._lengths[index] + CRC_NBYTES
 
     def read_record(self, opened: MappedFiles, index: int) -> Record:
-        """One record; its image is a view of the mapped file."""
+        """Read one record; its image is a view of the mapped file."""
         record = self._view(opened, index, check=self._check)
         features = parse_example(record)
         key = find_key(features, record, self._index.key, index)

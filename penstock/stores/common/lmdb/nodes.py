@@ -44,7 +44,7 @@ class LeafEntries(NamedTuple):
 
     @classmethod
     def empty(cls) -> LeafEntries:
-        """No entries."""
+        """Make a list without entries."""
         return cls(*(np.empty(0, dtype) for dtype in ("i8", "u2", "i8", "u4", "i8", "?")))
 
 

@@ -282,7 +282,7 @@ class PageFile:
         return found
 
     def nodes(self, tree: BTree | None) -> Iterator[tuple[int, Node]]:
-        """Each entry with the number of its leaf page, in order of keys."""
+        """Yield each entry with the number of its leaf page, in order of keys."""
         leaves = [number for _, number in self.leaf_numbers(tree or BTree.empty())]
         for place, number in enumerate(leaves):
             if place % _AHEAD == 0:
