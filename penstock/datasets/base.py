@@ -81,7 +81,7 @@ class Dataset(ShortRepr, NotebookView, Generic[T_co]):
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
     def __add__(self, other: DatasetLike) -> DatasetLike:  # whose module imports this one
-        """A :class:`~penstock.ConcatDataset` of both; of streams, a :class:`~penstock.ChainDataset`."""
+        """Return a :class:`~penstock.ConcatDataset` of both; of streams, a :class:`~penstock.ChainDataset`."""
         return _sum_types[isinstance(self, IterableDataset)]([self, other])
 
 
@@ -131,7 +131,7 @@ class Wrapper:
     """A dataset over other datasets of any kind, which calls them as torch's own datasets do."""
 
     def wrapped_datasets(self) -> Iterable[DatasetLike]:
-        """The inner datasets."""
+        """Return the inner datasets."""
         raise NotImplementedError(f"{type(self).__name__} must define wrapped_datasets")
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Batch:
@@ -206,7 +206,7 @@ def spec_of(dataset: DatasetLike) -> Tree | None:
 
 
 def _matches_getitem(dataset: DatasetLike, method: str) -> bool:
-    """Whether ``method`` returns what ``dataset[index]`` does.
+    """Return whether ``method`` returns what ``dataset[index]`` does.
 
     It does not if a subclass of the class that defines it overrides ``__getitem__`` only, or if a proxy delegates it.
     """
@@ -219,7 +219,7 @@ def _matches_getitem(dataset: DatasetLike, method: str) -> bool:
 
 
 def is_iterable(dataset: DatasetLike) -> bool:
-    """Whether ``dataset`` is a stream: penstock's, or a framework's that is imported."""
+    """Return whether ``dataset`` is a stream: penstock's, or a framework's that is imported."""
     return isinstance(dataset, (IterableDataset, *stream_types()))
 
 
@@ -240,14 +240,14 @@ def find_upright(dataset: DatasetLike) -> bool | None:
 
 
 def loads_many(dataset: DatasetLike) -> bool:
-    """Whether ``dataset``, or one inside of it, defines ``load_samples``."""
+    """Return whether ``dataset``, or one inside of it, defines ``load_samples``."""
     if isinstance(dataset, Wrapper):
         return _matches_getitem(dataset, "iter_samples") and any(map(loads_many, dataset.wrapped_datasets()))
     return _has_load_samples(dataset)
 
 
 def takes_many(dataset: DatasetLike) -> bool:
-    """Whether one call asks for several samples of a batch, so that they are all missing if one fails."""
+    """Return whether one call asks for several samples of a batch, so that they are all missing if one fails."""
     if isinstance(dataset, Wrapper) and _matches_getitem(dataset, "fetch_samples"):
         return any(map(takes_many, dataset.wrapped_datasets()))
     return _has_load_samples(dataset) or bool(getattr(dataset, "__getitems__", None))
@@ -260,7 +260,7 @@ def _has_load_samples(dataset: DatasetLike) -> bool:
 
 
 def has_prefetch(dataset: DatasetLike) -> bool:
-    """Whether ``dataset``, or one inside of it, looks ahead."""
+    """Return whether ``dataset``, or one inside of it, looks ahead."""
     if not isinstance(dataset, Dataset | Wrapper) or not _matches_getitem(dataset, "prefetch"):
         return False
     if isinstance(dataset, Wrapper):
@@ -269,7 +269,7 @@ def has_prefetch(dataset: DatasetLike) -> bool:
 
 
 def look_ahead(dataset: DatasetLike) -> int:
-    """How many samples of ``dataset`` are to be announced before their batches are planned; 0 as a rule."""
+    """Return how many samples of ``dataset`` are to be announced before their batches are planned; 0 as a rule."""
     if not has_prefetch(dataset):
         return 0
     if isinstance(dataset, Wrapper):

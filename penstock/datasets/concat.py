@@ -74,7 +74,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
             raise IndexError(f"index {index} is out of range of {count} samples")
 
     def wrapped_datasets(self) -> list[DatasetLike]:
-        """The datasets, in order."""
+        """Return the datasets, in order."""
         return self.datasets
 
     def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None) -> list[T_co]:
@@ -94,15 +94,15 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         return combine_fingerprints(self.datasets)
 
     def spec(self) -> Tree | None:
-        """The spec that all datasets share; None if they differ."""
+        """Return the spec that all datasets share; None if they differ."""
         return _find_shared(spec_of(dataset) for dataset in self.datasets)
 
     def ragged_forms(self) -> Tree | None:
-        """The forms that all datasets share; None if they differ."""
+        """Return the forms that all datasets share; None if they differ."""
         return _find_shared(ragged_forms(dataset) for dataset in self.datasets)
 
     def batch_assembly(self) -> BatchAssembly | None:
-        """How the batches of all datasets get their form.
+        """Return how the batches of all datasets get their form.
 
         Raises
         ------
@@ -259,6 +259,6 @@ def make_watch(rows: Sequence[int], watch: Watch | None) -> Watch | None:
 
 
 def _split_index(sizes: Sequence[int], at: int) -> tuple[int, int]:
-    """The number of the dataset, and the index in it, of a non-negative index."""
+    """Return the number of the dataset, and the index in it, of a non-negative index."""
     child = bisect_right(sizes, at)
     return child, at - (sizes[child - 1] if child else 0)

@@ -34,5 +34,5 @@ def add_location(error: BaseException, **where: object) -> BaseException:
 
 
 def location_of(error: BaseException) -> dict[str, Value]:
-    """What :func:`add_location` has added to ``error``; the innermost call first."""
+    """Return what :func:`add_location` has added to ``error``; the innermost call first."""
     return error.where if isinstance(error, PenstockError) else error.__dict__.get(_LOCATION, {})

@@ -60,7 +60,7 @@ class ObjectGraph:
     complete: bool
 
     def path_of(self, value: object) -> str | None:
-        """The path of this object; of a class, also that of its first instance."""
+        """Return the path of this object; of a class, also that of its first instance."""
         found = next((held.path for held in self.objects if held.value is value), None)
         if found is None and isinstance(value, type):
             found = next((held.path for held in self.objects if held.kind is value), None)
@@ -74,7 +74,7 @@ def find_objects(
     code: bool = False,
     enter: Callable[[HeldObject], bool] | None = None,
 ) -> ObjectGraph:
-    """The objects that ``roots`` (path, object) hold, at most ``most`` of them, each once.
+    """Return the objects that ``roots`` (path, object) hold, at most ``most`` of them, each once.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def find_record(dataset: object, index: int) -> tuple[Store, int] | None:
 
 
 def _step_inside(dataset: object, index: int) -> tuple[object, int] | None:
-    """The dataset within a subset or a concatenation, and the index there; None if it is neither."""
+    """Return the dataset within a subset or a concatenation, and the index there; None if it is neither."""
     inner, indices, parts = (getattr(dataset, name, None) for name in ("dataset", "indices", "datasets"))
     if inner is not None and indices is not None:  # a subset
         return inner, int(indices[index])

@@ -84,7 +84,7 @@ class SharedArrays:
 
 
 def _attach(process: int, fd: int, inode: int, nbytes: int, places: tuple[_Place, ...]) -> SharedArrays:
-    """The arrays of another process, in this one; their memory is not copied."""
+    """Return the arrays of another process, in this one; their memory is not copied."""
     shared = SharedArrays.__new__(SharedArrays)
     try:
         shared._fd = open_descriptor_of(process, fd)  # noqa: SLF001  # a constructor of the class

@@ -50,7 +50,7 @@ class StackDataset(Dataset[Sample], Wrapper):
             raise ArgumentError(f"Size mismatch between datasets: {lengths}")
 
     def wrapped_datasets(self) -> list[DatasetLike]:
-        """The datasets, in order."""
+        """Return the datasets, in order."""
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 
     def _stack(self, values: Sequence[Sample]) -> Sample:
@@ -81,12 +81,12 @@ class StackDataset(Dataset[Sample], Wrapper):
         return combine_fingerprints(self.wrapped_datasets())
 
     def spec(self) -> Tree | None:
-        """A tuple or dict of the specs; None if a dataset does not fill."""
+        """Return a tuple or dict of the specs; None if a dataset does not fill."""
         specs = [spec_of(child) for child in self.wrapped_datasets()]
         return None if any(spec is None for spec in specs) else self._stack(specs)
 
     def ragged_forms(self) -> Tree | None:
-        """A tuple or dict of the datasets' forms; None if none of them has any."""
+        """Return a tuple or dict of the datasets' forms; None if none of them has any."""
         forms = [ragged_forms(child) for child in self.wrapped_datasets()]
         return None if all(form is None for form in forms) else self._stack(forms)
 

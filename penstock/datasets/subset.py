@@ -35,7 +35,7 @@ class IndexedDataset(Dataset[T_co], Wrapper):
     dataset: DatasetLike
 
     def locate(self, indices: Sequence[Index] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The indices in the inner dataset, shape (n,), of samples at ``indices``, shape (n,)."""
+        """Return the indices in the inner dataset, shape (n,), of samples at ``indices``, shape (n,)."""
         raise NotImplementedError(f"{type(self).__name__} must define locate")
 
     def _translate(self, indices: Sequence[Index]) -> list[Index]:
@@ -48,11 +48,11 @@ class IndexedDataset(Dataset[T_co], Wrapper):
         return found
 
     def wrapped_datasets(self) -> list[DatasetLike]:
-        """The inner dataset."""
+        """Return the inner dataset."""
         return [self.dataset]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
-        """A batch of the inner dataset, with the same keys."""
+        """Return a batch of the inner dataset, with the same keys."""
         return fetch(self.dataset, self._translate(indices), keys, watch, as_given=True)
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
@@ -64,15 +64,15 @@ class IndexedDataset(Dataset[T_co], Wrapper):
         return prefetch(self.dataset, self._translate(indices))
 
     def spec(self) -> Tree | None:
-        """That of the inner dataset."""
+        """Return that of the inner dataset."""
         return spec_of(self.dataset)
 
     def ragged_forms(self) -> Tree | None:
-        """That of the inner dataset."""
+        """Return that of the inner dataset."""
         return ragged_forms(self.dataset)
 
     def batch_assembly(self) -> BatchAssembly | None:
-        """That of the inner dataset."""
+        """Return that of the inner dataset."""
         return batch_assembly(self.dataset)
 
     def fill(
@@ -110,7 +110,7 @@ class Subset(IndexedDataset[T_co]):
         return len(self.indices)
 
     def locate(self, indices: Sequence[Index] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The elements of :attr:`indices` at ``indices``, shape (n,), if all are ints."""
+        """Return the elements of :attr:`indices` at ``indices``, shape (n,), if all are ints."""
         assert self._indices is not None, "called only if there is a spec"
         return self._indices[indices]
 
@@ -118,13 +118,13 @@ class Subset(IndexedDataset[T_co]):
         return [self.indices[i] for i in indices]
 
     def fingerprint(self) -> str | None:
-        """That of the inner dataset with the indices; None if these are not ints."""
+        """Return that of the inner dataset with the indices; None if these are not ints."""
         if self._indices is None:
             return None
         return combine_fingerprints([self.dataset], self._indices.astype("<i8").tobytes())
 
     def spec(self) -> Tree | None:
-        """That of the inner dataset."""
+        """Return that of the inner dataset."""
         return None if self._indices is None else super().spec()
 
 

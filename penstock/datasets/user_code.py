@@ -21,7 +21,7 @@ __all__ = ["describe_error", "is_user_code", "is_user_file", "unwrap_function"]
 
 
 def is_user_code(thing: type | types.FunctionType) -> bool:
-    """Whether a class or function is the user's own code."""
+    """Return whether a class or function is the user's own code."""
     if isinstance(thing, types.FunctionType):
         return is_user_file(thing.__code__.co_filename)
     methods = [unwrap_function(method) for method in vars(thing).values()]
@@ -34,7 +34,7 @@ def is_user_code(thing: type | types.FunctionType) -> bool:
 
 @cache
 def is_user_file(name: str) -> bool:
-    """Whether the code of a file (``co_filename``) is the user's own."""
+    """Return whether the code of a file (``co_filename``) is the user's own."""
     if name.startswith("<"):
         return name.startswith(("<ipython", "<stdin", "<doctest", "<string"))
     if name.endswith(".md"):
@@ -46,7 +46,7 @@ def is_user_file(name: str) -> bool:
 
 
 def describe_error(error: BaseException, is_own: Callable[[str], bool] = is_user_file) -> str:
-    """The error in one line: type, text, and the innermost line of the user's own files, or else of any."""
+    """Return the error in one line: type, text, and the innermost line of the user's own files, or else of any."""
     text = " ".join(str(error).split())
     said = f"{type(error).__name__}{f': {text}' if text else ''}"
     if isinstance(error, SyntaxError):

@@ -84,7 +84,7 @@ class LoaderCounters:
         self._forget_workers()
 
     def open(self, trace: Trace | None = None) -> Trace:
-        """A trace that counts from now on; by default a new one."""
+        """Return a trace that counts from now on; by default a new one."""
         if trace is None:
             trace = Trace(next((each for each in self._observers if each.observes_work), None))
         self._traces.append(trace)
@@ -148,7 +148,7 @@ class LoaderCounters:
         return repeats
 
     def repaired(self) -> list[Repaired]:
-        """The newest 10,000 images that were repaired, oldest first; a copy."""
+        """Return the newest 10,000 images that were repaired, oldest first; a copy."""
         return list(self._repaired)
 
     def stats(self) -> Stats:

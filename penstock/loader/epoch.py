@@ -38,7 +38,7 @@ class PreparedEpoch:
     replay: int = 0  # batches to build again and drop before the first that is delivered
 
     def worker_starts(self) -> dict[int, WorkerStart]:
-        """How each worker begins."""
+        """Return how each worker begins."""
         position = self.position
         numbers = range(max(1, position.processes))
         if not self.has_states:
@@ -169,7 +169,7 @@ class Epoch:
                     worker.state = state
 
     def needs_snapshot(self, task: Task) -> bool:
-        """Whether a snapshot may need what this task's worker returns with it: torchdata's rule."""
+        """Return whether a snapshot may need what this task's worker returns with it: torchdata's rule."""
         if not self.every:
             return False
         workers = self.recipe.workers.num_workers
@@ -183,7 +183,7 @@ def _start_state(worker: WorkerPosition) -> State:
 
 
 def _make_budget(settings: Settings, position: Position) -> ErrorBudget:
-    """What counts the samples that are left out."""
+    """Return what counts the samples that are left out."""
     before = {"drawn": position.samples, "lost": position.lost}
     expected = settings.order.expected_samples()
     return ErrorBudget(settings.counters.left_out_log, position.epoch, expected, resumed=position.batches > 0, **before)
@@ -202,15 +202,15 @@ class WorkerRotation:
         self._tasks = [0] * num_workers
 
     def has_room(self) -> bool:
-        """Whether some worker may get a further task."""
+        """Return whether some worker may get a further task."""
         return any(map(self._takes_more, range(len(self._is_live))))
 
     def is_over(self) -> bool:
-        """Whether the stream of every worker has ended."""
+        """Return whether the stream of every worker has ended."""
         return not any(self._is_live)
 
     def choose(self) -> int:
-        """The worker for the next task; call :meth:`has_room` first."""
+        """Return the worker for the next task; call :meth:`has_room` first."""
         while not self._takes_more(self._next):
             self._next = (self._next + 1) % len(self._is_live)
         worker = self._next

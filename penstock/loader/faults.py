@@ -73,7 +73,7 @@ class LeftOutLog:
         self._newest: deque[LeftOut] = deque(maxlen=_IN_MEMORY)
 
     def newest(self) -> list[LeftOut]:
-        """The newest 10,000 records, oldest first; a copy."""
+        """Return the newest 10,000 records, oldest first; a copy."""
         return list(self._newest)
 
     def count_missing(self, done: TaskResult) -> int:
@@ -120,7 +120,7 @@ class ErrorBudget:
         return self._check(records[-1], max(self._drawn, self._expected or _ALWAYS))
 
     def end(self) -> SampleError | None:
-        """The error of an epoch that ends with too much, or everything, left out."""
+        """Return the error of an epoch that ends with too much, or everything, left out."""
         if self.lost and not self._delivered and not self._resumed:
             reasons = self._describe_first()
             return SampleError(f"every one of the {self.lost} samples drawn was left out{reasons}", epoch=self._epoch)
@@ -144,7 +144,7 @@ class ErrorBudget:
         )  # fmt: skip
 
     def _describe_first(self) -> str:
-        """The first reasons: as a rule, all samples fail for the same one."""
+        """Return the first reasons: as a rule, all samples fail for the same one."""
         shown = [f"index {one.index!r}: {one.type}: {one.reason[:_SHOWN_REASON]}" for one in self._first]
         return f"; the first: {'; '.join(shown)}" if shown else ""
 

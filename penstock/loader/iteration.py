@@ -92,7 +92,7 @@ class LoaderIterator(Generic[BatchT_co]):
         end_with_cell(self)
 
     def queue(self) -> QueueStats:
-        """How many batches are ready and under way; may be called by any thread."""
+        """Return how many batches are ready and under way; may be called by any thread."""
         ready = len(self._ready) + self.backend.count_ready()
         return QueueStats(min(ready, self._in_flight), self._in_flight, 0 if self._closed else self._limit)
 
@@ -343,7 +343,7 @@ class LoaderIterator(Generic[BatchT_co]):
         self.backend.submit(task)
 
     def _next_done(self) -> TaskResult | None:
-        """The batch whose turn it is; None at the end."""
+        """Return the batch whose turn it is; None at the end."""
         while True:
             while self._next_seq in self._delivered_before and self._next_seq not in self._ready:
                 self._next_seq += 1
@@ -365,7 +365,7 @@ class LoaderIterator(Generic[BatchT_co]):
             self.epoch.rotation.finish(done.worker)
 
     def _receive(self) -> TaskResult:
-        """The next batch that ends, whichever it is."""
+        """Return the next batch that ends, whichever it is."""
         settings, backend = self._settings, self.backend
         limit_s = settings.patience_s
         start, before = time.perf_counter_ns(), backend.progress()

@@ -272,7 +272,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         return iterator
 
     def _make_iterator(self) -> LoaderIterator[BatchT_co]:
-        """An iterator of the next epoch; position and epoch counter stay as they are."""
+        """Return an iterator of the next epoch; position and epoch counter stay as they are."""
         settings, recipe = self._make_settings(), self._make_recipe()
         prepared = self._prepare(recipe)
         plan = self._make_plan(prepared, recipe)
@@ -367,7 +367,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
     # state
 
     def state_dict(self) -> StateDict:
-        """Where the newest iterator stands: what was delivered, not what was prefetched.
+        """Return where the newest iterator stands: what was delivered, not what was prefetched.
 
         Returns
         -------

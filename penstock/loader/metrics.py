@@ -77,7 +77,7 @@ class ScalarWriter:
 
 
 def list_scalars(rates: LoaderRates) -> dict[str, float]:
-    """The numbers of a span of time, by names that are the same for every loader.
+    """Return the numbers of a span of time, by names that are the same for every loader.
 
     Returns
     -------

@@ -113,7 +113,7 @@ class Order:
         return length(self.sampler) if self.cut() is not None else None
 
     def describe(self) -> StateDict:
-        """What fixes the order besides seed and epoch, as JSON keeps it."""
+        """Return what fixes the order besides seed and epoch, as JSON keeps it."""
         return {
             "dataset": None if self.is_stream else length(self.dataset),
             "fingerprint": self._fingerprint.value,
@@ -123,7 +123,7 @@ class Order:
         }
 
     def describe_sampler(self) -> StateDict:
-        """What fixes the sampler's order; the number of ranks is kept apart where it may change."""
+        """Return what fixes the sampler's order; the number of ranks is kept apart where it may change."""
         if seekable(self.sampler) is None:
             sampler = self.sampler
             return {"type": None if sampler is None else type(sampler).__name__, "length": length(sampler)}
@@ -199,7 +199,7 @@ class Order:
 
 
 def seekable(sampler: SamplerLike) -> Literal["samples", "batches"] | None:
-    """Whether samples or batches can be drawn from any position; None if ``sampler`` has to be iterated.
+    """Return whether samples or batches can be drawn from any position; None if ``sampler`` has to be iterated.
 
     It has to, if a subclass overrides ``__iter__`` alone: its order is then the iterated one.
     """
@@ -220,7 +220,7 @@ def _agrees_with_iteration(sampler: SamplerLike, method: str) -> bool:
 
 
 def ranks_of(sampler: SamplerLike) -> Ranks | None:
-    """The ranks of a sampler whose rest can be divided between another number of them; None for any other."""
+    """Return the ranks of a sampler whose rest can be divided between another number of them; None for any other."""
     unit = seekable(sampler)
     if unit is None or not isinstance(sampler, RankPartitioned):
         return None
@@ -228,12 +228,12 @@ def ranks_of(sampler: SamplerLike) -> Ranks | None:
 
 
 def rest_of(sampler: SamplerLike, origin: int) -> SamplerLike:
-    """What is left of a sampler's order after ``origin`` positions of the whole job."""
+    """Return what is left of a sampler's order after ``origin`` positions of the whole job."""
     return sampler.remaining(origin) if origin else sampler
 
 
 def has_all_samples(sampler: SamplerLike, dataset: DatasetLike) -> bool:
-    """Whether ``sampler`` is a :class:`DistributedSampler` of all of ``dataset``."""
+    """Return whether ``sampler`` is a :class:`DistributedSampler` of all of ``dataset``."""
     return type(sampler) is DistributedSampler and sampler.dataset is dataset
 
 

@@ -59,7 +59,7 @@ class Position:
         return self.is_stream and self.processes > 0
 
     def worker(self, number: int | None) -> WorkerPosition:
-        """The position of one worker, made when it is first asked for."""
+        """Return the position of one worker, made when it is first asked for."""
         return self.workers.setdefault(number or 0, WorkerPosition())
 
     def record(self, done: TaskResult) -> WorkerPosition:
@@ -180,7 +180,7 @@ def _divide_rest(position: Position, processes: int, stream: DivisibleStream) ->
 
 
 def join_ranks(positions: Sequence[Position]) -> Position:
-    """The position of all ranks, given that of each: with the workers of all of them.
+    """Return the position of all ranks, given that of each: with the workers of all of them.
 
     Raises StateError if they are of several epochs, or there is none.
     """
@@ -200,7 +200,7 @@ def join_ranks(positions: Sequence[Position]) -> Position:
 
 
 def are_equal(a: State, b: State) -> bool:
-    """Whether two states are equal; False where that cannot be told."""
+    """Return whether two states are equal; False where that cannot be told."""
     try:
         return bool(a == b)
     except (ValueError, RuntimeError):  # arrays inside have no single truth value

@@ -43,7 +43,7 @@ class Memory:
         self.pool: SlotPool | None = None
 
     def slots(self, keep: int, page_lock: PageLock | None = None) -> SlotPool:
-        """The pool, made by the first call."""
+        """Return the pool, made by the first call."""
         if self.pool is None:
             self.pool = SlotPool(keep=keep, page_lock=page_lock)
         return self.pool
@@ -57,7 +57,7 @@ class IdleWorkers:
         self._pid = os.getpid()
 
     def take(self) -> Backend | None:
-        """The backend, which is the caller's now; None if there is none, or in a forked child."""
+        """Return the backend, which is the caller's now; None if there is none, or in a forked child."""
         backend, self._backend = self._backend, None
         if self._pid != os.getpid():  # threads stay behind in a fork
             self._pid, backend = os.getpid(), None
@@ -126,7 +126,7 @@ class Workers:
         return self.num_workers if self.capabilities.isolated else 0
 
     def make_backend(self, base_seed: int) -> Backend:
-        """A backend of this kind, not started; worker ``i`` gets torch's seeds for ``base_seed + i``."""
+        """Return a backend of this kind, not started; worker ``i`` gets torch's seeds for ``base_seed + i``."""
         backend: Backend = BACKENDS.get(self.kind)(
             self.num_workers, self.chunk_size, context=self.context, base_seed=base_seed, page_lock=self.page_lock
         )
@@ -162,7 +162,7 @@ class Recipe:
     returns_as_given: bool = False  # whether what ``__getitems__`` returns is collated as it is
 
     def make_job(self, trace: Trace, seed: int, worker_starts: Mapping[int, WorkerStart]) -> Job:
-        """What is done with the tasks of one epoch; ``seed`` is that of the samples' keys."""
+        """Return what is done with the tasks of one epoch; ``seed`` is that of the samples' keys."""
         first, filling = (trace, self.workers.init_fn, self.dataset), self.filling
         if filling is not None:
             return filling.make_job(*first, filling.layout, filling.pool, filling.deliver, self.rules)

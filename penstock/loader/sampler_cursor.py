@@ -106,7 +106,7 @@ class SamplerCursor:
                 _logger.debug("the sampler raised again: %r", error)
 
     def owners(self) -> tuple[StatefulObject | None, StatefulObject | None]:
-        """The sampler and its iterator, each if it has a ``state_dict``, else None."""
+        """Return the sampler and its iterator, each if it has a ``state_dict``, else None."""
         if self._owners is None:
             sampler, iterator = self.inner, self._iterator
             # One of ours is here only if a subclass iterates in its own way, of which our state_dict() knows nothing.
@@ -118,7 +118,7 @@ class SamplerCursor:
         return self._owners
 
     def state(self) -> State:
-        """The position after what was drawn, in our layout; None if neither sampler nor iterator has a state."""
+        """Return the position after what was drawn, in our layout; None if neither sampler nor iterator has a state."""
         sampler, iterator = self.owners()
         owner = sampler if iterator is None else iterator
         if owner is None:

@@ -15,7 +15,7 @@ __all__ = ["LoaderOrder", "makes_sampler"]
 
 
 def makes_sampler(dataset: object) -> TypeGuard[MakesSampler]:
-    """Whether ``dataset`` is a :class:`~penstock.samplers.base.MakesSampler` itself, and no proxy of one."""
+    """Return whether ``dataset`` is a :class:`~penstock.samplers.base.MakesSampler` itself, and no proxy of one."""
     return issubclass(type(dataset), MakesSampler)
 
 
@@ -73,7 +73,7 @@ class LoaderOrder(Order):
         return seed if isinstance(seed, int) else None
 
     def describe(self) -> StateDict:
-        """What fixes the order, with ``batch_size`` and ``drop_last``."""
+        """Return what fixes the order, with ``batch_size`` and ``drop_last``."""
         batches = self.batch_sampler
         cut = batches if isinstance(batches, BatchSampler) else self
         return {**super().describe(), "batch_size": cut.batch_size, "drop_last": cut.drop_last}

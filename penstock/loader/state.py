@@ -48,7 +48,7 @@ def dump(position: Position, seed: int, order: Order) -> StateDict:
 
 
 def _dump_workers(position: Position) -> StateDict | None:
-    """What each worker process has drawn, and its states; None where nothing is to be resumed in workers."""
+    """Return what each worker process has drawn, and its states; None where nothing is to be resumed in workers."""
     workers = [position.workers.get(number, WorkerPosition()) for number in range(position.processes)]
     has_states = any(worker.state is not None for worker in workers)
     is_needed = position.is_stream or has_states or any(worker.rng is not None for worker in workers)
@@ -107,13 +107,13 @@ def split_merged(state: Mapping[str, State]) -> list[Mapping[str, State]]:
 
 
 def parse(state: Mapping[str, State], order: Order) -> Position:
-    """The position that ``state``, or all of a merged one, describes; see :func:`_parse_one`."""
+    """Return the position that ``state``, or all of a merged one, describes; see :func:`_parse_one`."""
     positions = [_parse_one(part, order) for part in split_merged(state)]
     return join_ranks(positions) if len(positions) > 1 and order.is_stream else positions[0]
 
 
 def _parse_one(state: Mapping[str, State], order: Order) -> Position:
-    """The position that ``state`` describes, for a loader with this order.
+    """Return the position that ``state`` describes, for a loader with this order.
 
     Raises
     ------

@@ -32,7 +32,7 @@ class LoaderStatistics:
     """Whether epochs that begin from now on are told to viewers: see ``penstock view --attach``."""
 
     def __repr__(self) -> str:
-        """The settings that say what a loader does; nothing is opened, drawn or counted."""
+        """Return the settings that say what a loader does; nothing is opened, drawn or counted."""
         names = ("batch_size", "num_workers", "workers", "drop_last", "pin_memory")
         settings = [f"{name}={value!r}" for name in names if (value := vars(self).get(name))]
         return f"{type(self).__name__}({', '.join([type(vars(self).get('dataset')).__name__, *settings])})"
@@ -50,7 +50,7 @@ class LoaderStatistics:
         return self._counters.left_out_log.newest()
 
     def find_repeats(self) -> NDArray[np.bool_]:
-        """Which rows of the batch returned last are to be left out of a metric.
+        """Return which rows of the batch returned last are to be left out of a metric.
 
         These are samples that a sampler for ranks repeats to give all ranks equal steps, and samples that
         ``on_error="replace"`` put in the place of others.

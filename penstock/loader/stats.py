@@ -224,7 +224,7 @@ class Stats:
         return round(self.samples * self.sample_nbytes)
 
     def since(self, before: Stats) -> LoaderRates:
-        """What happened between an earlier snapshot and this one."""
+        """Return what happened between an earlier snapshot and this one."""
         seconds = max(1e-9, (self.taken_ns - before.taken_ns) / 1e9)
         samples = self.samples - before.samples
         times = {name: self[name].time_ns - before[name].time_ns for name in STAGES if name != "wait"}
@@ -270,7 +270,7 @@ class Stats:
 
 
 def make_stages(times: Mapping[str, tuple[int, int]]) -> tuple[StageStats, ...]:
-    """All stages from nanoseconds and items by stage, as :meth:`penstock.trace.Trace.total` gives them."""
+    """Return all stages from nanoseconds and items by stage, as :meth:`penstock.trace.Trace.total` gives them."""
     work = sum(time_ns for stage, (time_ns, _) in times.items() if stage != "wait") or 1
     return tuple(
         StageStats(stage, *times[stage], share=0.0 if stage == "wait" else times[stage][0] / work) for stage in STAGES

@@ -264,7 +264,7 @@ class UrlTarget(Upload):
     """A URL to which a store is copied."""
 
     def exists(self, suffixes: Iterable[str]) -> bool:
-        """Whether one of these files is there, or what makes another store visible."""
+        """Return whether one of these files is there, or what makes another store visible."""
         some = {"", f"/{FILE}", f"/{MANIFEST}", *itertools.islice(suffixes, _PROBES_AT_ONCE)}
         return any(self.objects.find(suffix) is not None for suffix in some)
 
@@ -289,7 +289,7 @@ class PathTarget(FileTarget):
         self._partial = self.folder / "files" / "store"
 
     def exists(self, suffixes: Iterable[str]) -> bool:  # noqa: ARG002  # as UrlTarget has it
-        """Whether something is at the path."""
+        """Return whether something is at the path."""
         return os.path.lexists(self._path)
 
     @contextlib.contextmanager
@@ -345,7 +345,7 @@ class PathTarget(FileTarget):
         shutil.rmtree(self.folder)
 
     def _locate_final(self, suffix: str) -> Path:
-        """The place of a file; OSError if it is in a folder of the store that is a symbolic link."""
+        """Return the place of a file; OSError if it is in a folder of the store that is a symbolic link."""
         store, final = Path(self._path), Path(add_suffix(self._path, suffix))
         refuse_links(store if suffix.startswith("/") else store.parent, final.parent)
         return final

@@ -310,7 +310,7 @@ def _refuse_other_pictures(opened: Sequence[Store]) -> None:
 
 
 def _has_turned_images(store: Store) -> bool:
-    """Whether an Exif orientation turns an image of a store."""
+    """Return whether an Exif orientation turns an image of a store."""
     names = [name for name in store.schema.blobs if store.schema[name].kind == "image"]
     for first in range(0, len(store), _READ_AT_ONCE):
         indices = range(first, min(first + _READ_AT_ONCE, len(store)))
@@ -339,7 +339,7 @@ def _merge_fields(name: str, field: Field, store: Store, *, is_given: bool) -> F
 
 
 def _unite_shapes(field: Field, other: Field) -> str | None:
-    """The kind of arrays, or pixels, of both shapes."""
+    """Return the kind of arrays, or pixels, of both shapes."""
     a, b, prefix = field.pixels, other.pixels, "pixels:"
     if a is None or b is None:
         a, b, prefix = field.array, other.array, ""

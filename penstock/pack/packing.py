@@ -268,7 +268,7 @@ def _annotate(
     options: Mapping[str, object] | None,
     upright: bool | None,
 ) -> AnnotatedImages:
-    """The images ``src`` with their annotations; with ``format`` alone, ``src`` is the annotations."""
+    """Return the images ``src`` with their annotations; with ``format`` alone, ``src`` is the annotations."""
     if not isinstance(src, str | os.PathLike | Mapping | None):
         raise ArgumentError(f"images with annotations must be a folder, or None, got {type(src).__name__}")
     images, given = (None, src) if annotations is None else (src, annotations)
@@ -316,7 +316,7 @@ class SelectedSource(Source):
         refuse_unknown_keys(sorted(self._wanted - known), self.url)
 
     def items(self, start: int) -> Iterator[SourceItem]:
-        """The items with these keys, in the order of the source."""
+        """Return the items with these keys, in the order of the source."""
         found = (item for item in self._source.items(0) if item.key in self._wanted)
         return itertools.islice(found, start, None)
 
@@ -337,7 +337,7 @@ class SelectedSource(Source):
         return self._source.load_batch(tokens)
 
     def digest(self) -> str | None:
-        """That of the source, and of the keys."""
+        """Return that of the source, and of the keys."""
         own = self._source.digest()
         if own is None:
             return None

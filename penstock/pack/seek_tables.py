@@ -215,7 +215,7 @@ def _report_shard(show: ProgressReporter, begin: int, total: int, done: int, _: 
 
 
 def join_reports(reports: Sequence[IndexReport]) -> IndexReport:
-    """What is said of the first, with the counts of all."""
+    """Return what is said of the first, with the counts of all."""
     return replace(
         reports[0],
         indexed=sum(report.indexed for report in reports),
@@ -238,7 +238,7 @@ def _find_kind(store: Store, field: str) -> str | None:
 
 
 def _holds_jpegs(store: Store, field: str) -> bool:
-    """Whether one of some images is a JPEG."""
+    """Return whether one of some images is a JPEG."""
     some = np.unique(np.linspace(0, len(store) - 1, min(len(store), _LOOKED_AT)).astype(np.int64))
     return any(bytes(image[:2]) == _JPEG for index in some.tolist() for image in store.blobs(field, [index]))
 

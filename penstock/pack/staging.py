@@ -66,7 +66,7 @@ class Staging:
         return Upload(self.url, self.options)
 
     def find_finished(self, kind: type[Store], schema: Schema, source: str) -> tuple[CommittedRecords, Location] | None:
-        """What the store at the URL holds, if it has this origin, and its location.
+        """Return what the store at the URL holds, if it has this origin, and its location.
 
         None if there is no store; ArgumentError if there is another one.
         """
@@ -108,7 +108,7 @@ class Staging:
 
 @contextlib.contextmanager
 def staged(dst: StoreLike, options: Mapping[str, object] | None, *, overwrite: bool) -> Iterator[StoreLike]:
-    """Where a store is written whose destination a person gave; sent there at the end of the block.
+    """Yield where a store is written whose destination a person gave; sent there at the end of the block.
 
     Yields ``dst`` itself where it is on this machine; else the location of a folder, which says the URL.
 

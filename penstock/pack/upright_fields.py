@@ -50,12 +50,12 @@ def find_placed(schema: Schema) -> tuple[str, ...]:
 
 
 def has_values(value: Value) -> bool:
-    """Whether a field of a record has boxes, points, masks."""
+    """Return whether a field of a record has boxes, points, masks."""
     return value is not None and len(value) > 0
 
 
 def state_upright(schema: Schema, *, upright: bool) -> Schema:
-    """The schema, whose boxes, keypoints, masks and instances say which picture they are of; see :class:`Field`.
+    """Return the schema, whose boxes, keypoints, masks and instances say which picture they are of; see :class:`Field`.
 
     Raises ArgumentError if there are none, or they say the other.
     """
@@ -69,7 +69,7 @@ def state_upright(schema: Schema, *, upright: bool) -> Schema:
 
 
 def turn_upright(role: str, value: Value, orientation: int, size: tuple[int, int]) -> Value:
-    """A value of a picture as it is stored, of the ``size`` (width, height), as that of the upright picture.
+    """Return a value of a picture as it is stored, of the ``size`` (width, height), as that of the upright picture.
 
     Raises PackError if it has no such values.
     """
@@ -125,7 +125,7 @@ def warn_of_unknown_picture(found: Sequence[str]) -> None:
 
 
 def _turn_corners(given: Sequence[Value], orientation: int, size: tuple[int, int]) -> Value:
-    """The corners of an object: x, y of all in one list, or a list for each."""
+    """Return the corners of an object: x, y of all in one list, or a list for each."""
     corners = np.array(given, np.float64)
     rows = corners.reshape(-1, 2) if corners.ndim == 1 else corners
     return orient_points(rows, orientation, size).reshape(corners.shape).tolist()

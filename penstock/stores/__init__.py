@@ -165,7 +165,7 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
 
 
 def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -> tuple[type[Store], Location]:
-    """The class that opens ``url``, and its location.
+    """Return the class that opens ``url``, and its location.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
 
 
 def _list_urls(given: object) -> list[str]:
-    """The URLs of remote places that were given; none if paths were.
+    """Return the URLs of remote places that were given; none if paths were.
 
     Raises ArgumentError if there are both.
     """
@@ -332,7 +332,7 @@ def _make_unwritten_error(what: str, hint: str, place: str) -> ArgumentError:
 
 
 def _candidates(path: str) -> Iterator[type[Store]]:
-    """The kinds that may be at a path, each imported when it is reached."""
+    """Yield the kinds that may be at a path, each imported when it is reached."""
     last: list[str] = []
     for name in STORES:
         if name == "files" and os.path.isdir(path) and not _has_image(path):  # noqa: PTH112  # a text

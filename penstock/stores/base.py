@@ -66,7 +66,7 @@ class WritableKind(NotebookView):
 
     @classmethod
     def stored_key(cls, key: str, fields: Mapping[str, Any], schema: Schema) -> str:
-        """The key that a record has when it is read back from a store of this kind; by default the same.
+        """Return the key that a record has when it is read back from a store of this kind; by default the same.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class WritableKind(NotebookView):
 
     @classmethod
     def locate_written(cls, location: Location, **options: object) -> Location:
-        """Where the store is that :meth:`writer` wrote at ``location`` with these options; by default there.
+        """Return where the store is that :meth:`writer` wrote at ``location`` with these options; by default there.
 
         A kind that writes shards under names of their own overrides it.
         """
@@ -172,7 +172,7 @@ class Store(WritableKind, ABC):
 
     @classmethod
     def locate(cls, path: PathLike) -> Location:
-        """The location that a path (or, if :attr:`is_remote`, a URL) of a store of this kind means.
+        """Return the location that a path (or, if :attr:`is_remote`, a URL) of a store of this kind means.
 
         Raises
         ------
@@ -290,7 +290,7 @@ class Store(WritableKind, ABC):
         return [record.fields[field] for record in self.read(indices)]
 
     def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
-        """The images of a field of pixels at ``indices``, equal to what :meth:`read` gives under its name.
+        """Return the images of a field of pixels at ``indices``, equal to what :meth:`read` gives under its name.
 
         Called to fill batches. A store whose images have one shape and lie in one buffer returns
         :class:`~penstock.pixel_rows.PixelRows`, which the native fill reads without an object for each image.
@@ -362,7 +362,7 @@ class Store(WritableKind, ABC):
         return np.flatnonzero(np.isnan(column) if column.dtype.kind == "f" else column == empty)
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of some records has no value in a small field; by default, the records are read."""
+        """Return whether each of some records has no value in a small field; by default, the records are read."""
         flags = np.zeros(len(indices), np.bool_)
         for start in range(0, len(indices), _VALUES_BATCH):
             records = self.read(indices[start : start + _VALUES_BATCH].tolist())
@@ -370,7 +370,7 @@ class Store(WritableKind, ABC):
         return flags
 
     def ragged_column(self, field: str) -> Ragged:
-        """A field of arrays whose first length varies (``"int64[*]"``, boxes), of all records; new arrays.
+        """Return a field of arrays whose first length varies (``"int64[*]"``, boxes), of all records; new arrays.
 
         No image is read, where the format allows it. Where a record has no value, its array is empty.
 
@@ -404,10 +404,10 @@ class Store(WritableKind, ABC):
 
     @abstractmethod
     def digest(self) -> str:
-        """A short text that differs wherever the store's records do; reads no images."""
+        """Return a short text that differs wherever the store's records do; reads no images."""
 
     def fingerprint(self) -> str:
-        """A short text that tells these records, in this order, from others: the same for a copy of the store.
+        """Return a short text that tells these records, in this order, from others: the same for a copy of the store.
 
         It does not depend on where the records are and when they were written. It works on a closed store.
         """
@@ -415,7 +415,7 @@ class Store(WritableKind, ABC):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """Whether what is at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most.
+        """Return whether what is at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most.
 
         By default not: a kind may be on a server, or in memory.
         """

@@ -95,11 +95,11 @@ class ForeignStore(Store, Generic[T_opened]):
 
     @abstractmethod
     def get_opened(self) -> T_opened:
-        """What records are read from in this process. Raises StoreError if the store is closed."""
+        """Return what records are read from in this process. Raises StoreError if the store is closed."""
 
     @abstractmethod
     def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
-        """What gives the record at each of ``indices``, which are in the store.
+        """Return what gives the record at each of ``indices``, which are in the store.
 
         An exception of :attr:`damage` becomes a :class:`CorruptRecordError` that names store, key and index.
         """
@@ -128,7 +128,7 @@ class ForeignStore(Store, Generic[T_opened]):
     def _read_each(
         self, indices: Indices, make_reader: Callable[[T_opened, Sequence[int]], Callable[[int], T_read]]
     ) -> list[T_read]:
-        """What a reader gives for each record; its errors name the record."""
+        """Return what a reader gives for each record; its errors name the record."""
         numbers = self._check_indices(indices)
         return self._read_mended(
             lambda: self._read_numbers(numbers, make_reader),
@@ -136,11 +136,11 @@ class ForeignStore(Store, Generic[T_opened]):
         )
 
     def _read_mended(self, read: Callable[[], T_read], find: Callable[[Exception], object] | None = None) -> T_read:  # noqa: ARG002  # of copies, which an override mends
-        """What ``read`` returns; ``find`` reads what an error names."""
+        """Return what ``read`` returns; ``find`` reads what an error names."""
         return read()
 
     def _begin_read(self, numbers: Sequence[int]) -> T_opened:  # noqa: ARG002  # a default
-        """What some records are read from."""
+        """Return what some records are read from."""
         return self.get_opened()
 
     def _read_numbers(
@@ -176,7 +176,7 @@ class ForeignStore(Store, Generic[T_opened]):
         return RowKeys(len(self))
 
     def keys(self) -> Sequence[str]:
-        """The keys, read at the first call, damaged or not; see :meth:`Store.keys`."""
+        """Return the keys, read at the first call, damaged or not; see :meth:`Store.keys`."""
         self._refuse_closed()
         if self._keys is None:
             with self._refusing_again("the list of keys"), naming_damage("the list of keys", self.url, self.damage):
@@ -292,7 +292,7 @@ class ContainerStore(ForeignStore[T_opened]):
         """
 
     def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
-        """What gives the record at each of ``indices``; by default :meth:`read_record`, with its errors.
+        """Return what gives the record at each of ``indices``; by default :meth:`read_record`, with its errors.
 
         A kind that reads several records at once does so here.
         """
@@ -305,7 +305,7 @@ class ContainerStore(ForeignStore[T_opened]):
         return range(len(self._files))
 
     def ranges_of(self, opened: T_opened, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
-        """The ranges that reading some records reads: number of the file, offset and number of bytes.
+        """Return the ranges that reading some records reads: number of the file, offset and number of bytes.
 
         Asked for copies of remote objects alone, and for files that are not decompressed.
         """
@@ -377,7 +377,7 @@ class ContainerStore(ForeignStore[T_opened]):
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished files hold, if a :class:`.FileWriter` wrote them from this source; else None."""
+        """Return what the finished files hold, if a :class:`.FileWriter` wrote them from this source; else None."""
         del schema
         try:
             return read_finished(location, fingerprint_files(location.paths), Origin.from_text(source))
@@ -405,7 +405,7 @@ class ContainerStore(ForeignStore[T_opened]):
         self._opened.close()
 
     def get_opened(self, files: Iterable[int] | None = None) -> T_opened:
-        """What :meth:`open_files` opened in this process, after the files (by default all) were found unchanged.
+        """Return what :meth:`open_files` opened in this process, after the files (by default all) were found unchanged.
 
         Raises StoreError if the store is closed, or a file was replaced or changed since the store was opened.
         """
@@ -476,7 +476,7 @@ def select_given(kind: type[Store], **options: object) -> dict[str, object]:
 
 
 def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:
-    """The column of a field whose values ``read`` returns; a read-only array in its dtype is used as it is.
+    """Return the column of a field whose values ``read`` returns; a read-only array in its dtype is used as it is.
 
     Raises ArgumentError if values of this kind are no column. Raises CorruptRecordError if a value is damaged.
     """

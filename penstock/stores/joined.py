@@ -56,7 +56,7 @@ class Sidecar:
 
     @classmethod
     def read(cls, location: Location) -> Sidecar | None:
-        """What the file says; None if there is none.
+        """Return what the file says; None if there is none.
 
         Raises
         ------
@@ -99,7 +99,7 @@ def _write(location: Location, entry: Mapping[str, object]) -> None:
 
 
 def sidecar_location(location: Location) -> Location:
-    """Where the sidecar pack of a container lies."""
+    """Return where the sidecar pack of a container lies."""
     return Location.from_path("lmdb", location.sidecar(SIDECAR_PACK))
 
 
@@ -194,7 +194,7 @@ class JoinedStore(Store):
         return store.blobs(field, numbers)
 
     def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
-        """The images of a field of pixels; see :meth:`Store.pixels`."""
+        """Return the images of a field of pixels; see :meth:`Store.pixels`."""
         store, numbers = self._choose(field, indices)
         return store.pixels(field, numbers)
 
@@ -204,12 +204,12 @@ class JoinedStore(Store):
         return store.rows(field, numbers)
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which records lack a value, as the one of the two that has the field says."""
+        """Return which records lack a value, as the one of the two that has the field says."""
         store, numbers = self._choose(field, indices)
         return store.lacks_value(field, numbers)
 
     def _choose(self, field: str, indices: Indices) -> tuple[Store, Array]:
-        """Which of the two has a field, and the numbers of some records there."""
+        """Return which of the two has a field, and the numbers of some records there."""
         self._refuse_closed()
         self.schema[field]
         numbers = np.array(self._check_indices(indices), np.int64)
@@ -242,7 +242,7 @@ class JoinedStore(Store):
         return (found[number] for number in self._numbers.tolist())
 
     def keys(self) -> Sequence[str]:
-        """The keys of the source."""
+        """Return the keys of the source."""
         self._refuse_closed()
         return self._extra.keys()
 

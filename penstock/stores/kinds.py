@@ -68,7 +68,7 @@ class Sign(NamedTuple):
     offset: int = 0
 
     def is_at(self, path: str) -> bool:
-        """Whether it is there, for the store at ``path``."""
+        """Return whether it is there, for the store at ``path``."""
         place = os.path.join(path, self.name) if self.name else path  # noqa: PTH118  # texts
         if self.magic:
             from penstock.stores.common.regular_file import has_magic  # the table alone needs no more
@@ -99,15 +99,15 @@ class StoreKind:
     """Files that lie beside a store that is one file, after its name; ``~`` stands for the name without its ending."""
 
     def is_named(self, name: str, others: tuple[str, ...] = ()) -> bool:
-        """Whether a file of this name may be such a store, by its endings and ``others``."""
+        """Return whether a file of this name may be such a store, by its endings and ``others``."""
         return any(fnmatchcase(name.lower(), f"*{suffix}") for suffix in (*self.suffixes, *others))
 
     def has_sign(self, path: str) -> bool:
-        """Whether one of the signs is at a path."""
+        """Return whether one of the signs is at a path."""
         return any(sign.is_at(path) for sign in self.signs or ())
 
     def may_be_at(self, path: str) -> bool:
-        """Whether such a store may be at a path, which exists."""
+        """Return whether such a store may be at a path, which exists."""
         if self.signs is None:
             return True
         if self.without and Sign(self.without).is_at(path):
@@ -125,17 +125,17 @@ class KindTable(Registry):
             self.register(row.name, row.target)
 
     def row(self, name: str) -> StoreKind:
-        """What is known of a kind."""
+        """Return what is known of a kind."""
         if name in self._rows:
             return self._rows[name]
         return StoreKind(name, self._entries.get(name) or self.plugins[name].value, writes=None)
 
     def rows(self) -> Iterator[StoreKind]:
-        """What is known of each kind that penstock or this program registers."""
+        """Return what is known of each kind that penstock or this program registers."""
         return map(self.row, self._entries)
 
     def list_written(self, name: str) -> tuple[str, ...]:
-        """The endings that choose a kind for a store that is to be written."""
+        """Return the endings that choose a kind for a store that is to be written."""
         writes = self.row(name).writes
         return tuple(getattr(self.try_get(name), "suffixes", ())) if writes is None else writes
 
@@ -146,7 +146,7 @@ _IS_FILE: Final = Sign()
 
 
 def _make_layout(name: str, target: str) -> StoreKind:
-    """A kind of LMDB environments of other programs: without hashes of pages, which every finished pack has."""
+    """Return a kind of LMDB environments of other programs: without hashes of pages, which every finished pack has."""
     return StoreKind(f"lmdb-{name}", f"penstock.stores.lmdb.{target}", signs=_ENVIRONMENT, without=HASHES)
 
 

@@ -58,7 +58,7 @@ class ClientOptions(Protocol):
         ...
 
     def describe(self, error: BaseException) -> str:
-        """What an error says, in one line without secrets."""
+        """Return what an error says, in one line without secrets."""
         ...
 
 
@@ -132,12 +132,12 @@ class Location:
 
     @classmethod
     def from_path(cls, scheme: str, path: str | os.PathLike[str]) -> Location:
-        """The location of a file or folder; a relative path is made absolute."""
+        """Return the location of a file or folder; a relative path is made absolute."""
         return cls(scheme, str(Path(os.fsdecode(path)).absolute()))
 
     @classmethod
     def from_url(cls, url: str) -> Location:
-        """The location that the URL of a server gives.
+        """Return the location that the URL of a server gives.
 
         Raises
         ------
@@ -221,11 +221,11 @@ class Location:
         return text if self.remote is None else text.replace(self.path, self.remote.url)
 
     def exists(self) -> bool:
-        """Whether something is at the path, a broken symbolic link included. A server is not asked: True."""
+        """Return whether something is at the path, a broken symbolic link included. A server is not asked: True."""
         return not self.is_local or any(map(os.path.lexists, self.shards or [self.path]))
 
     def sidecar(self, name: str) -> Path:
-        """The path of a file that belongs to the store and is no part of it, such as its seek tables.
+        """Return the path of a file that belongs to the store and is no part of it, such as its seek tables.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class Location:
         return path / f".{name}" if path.is_dir() else path.with_name(f"{path.name}.{name}")
 
     def overlaps(self, other: Location) -> bool:
-        """Whether one of the two lies inside the other, or both are the same."""
+        """Return whether one of the two lies inside the other, or both are the same."""
         if not (self.is_local and other.is_local):
             return (self.host, self.path) == (other.host, other.path)
         if self.remote is not None and other.remote is not None:
@@ -255,11 +255,11 @@ class Location:
         return any(a.is_relative_to(b) or b.is_relative_to(a) for a in first for b in second)
 
     def to_url(self) -> str:
-        """The URL with its credentials, for the library that opens the connection. Never for a message."""
+        """Return the URL with its credentials, for the library that opens the connection. Never for a message."""
         return self._format(f"{self.credentials}@" if self.credentials else "", self.query)
 
     def __str__(self) -> str:
-        """The URL without user, password, and secret values of the query: for messages."""
+        """Return the URL without user, password, and secret values of the query: for messages."""
         return self._format("", "&".join(map(_hide_secret, self.query.split("&"))))
 
     def __repr__(self) -> str:
@@ -285,13 +285,13 @@ class Location:
 
 
 def is_remote_url(given: object) -> bool:
-    """Whether it is a URL of object storage, of a web server, or of a place that fsspec reads."""
+    """Return whether it is a URL of object storage, of a web server, or of a place that fsspec reads."""
     scheme = Location.split_scheme(given.lower())[0] if isinstance(given, str) else ""
     return scheme in REMOTE_SCHEMES or scheme in FSSPEC_SCHEMES
 
 
 def read_file_url(text: str) -> str:
-    """The path that a ``file://`` URL names; any other text as it is.
+    """Return the path that a ``file://`` URL names; any other text as it is.
 
     Raises
     ------
@@ -312,7 +312,7 @@ def read_file_url(text: str) -> str:
 
 
 def make_pattern(paths: Sequence[str]) -> str:
-    """The brace pattern that :func:`~penstock.stores.patterns.expand_shards` expands to these paths.
+    """Return the brace pattern that :func:`~penstock.stores.patterns.expand_shards` expands to these paths.
 
     Examples
     --------
@@ -344,7 +344,7 @@ def _count_common(texts: Sequence[str]) -> int:
 
 
 def _hide_secret(parameter: str) -> str:
-    """A parameter of a query, its value replaced where its name says that it is secret."""
+    """Return a parameter of a query, its value replaced where its name says that it is secret."""
     name, separator, _ = parameter.partition("=")
     return f"{name}=***" if separator and _SECRET_NAME.search(name) else parameter
 
@@ -355,7 +355,7 @@ def cache_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """The folder of what its user did, ``~/.local/state/penstock`` as a rule; it may not exist."""
+    """Return the folder of what its user did, ``~/.local/state/penstock`` as a rule; it may not exist."""
     return _find_folder("XDG_STATE_HOME", ".local/state")
 
 

@@ -44,7 +44,7 @@ class Origin:
 
     @classmethod
     def from_text(cls, text: str) -> Origin:
-        """The origin in a text; a text that :meth:`to_text` did not make is a digest without options."""
+        """Return the origin in a text; a text that :meth:`to_text` did not make is a digest without options."""
         try:
             parsed = json.loads(text)
             return cls(str(parsed["digest"]), {str(name): str(value) for name, value in parsed["options"].items()})
@@ -52,7 +52,7 @@ class Origin:
             return cls(text)
 
     def describe_difference(self, held: Schema, now: Origin, wanted: Schema) -> str:
-        """How a pack of this origin and schema ``held`` differs from the one to be made now, as a clause."""
+        """Return how a pack of this origin and schema ``held`` differs from the one to be made now, as a clause."""
         for name, value in self.options.items():
             if name in now.options and now.options[name] != value:
                 option = f"--{name.replace('_', '-')} {value}"
@@ -81,13 +81,13 @@ def read_origin(location: Location, content: str) -> Origin | None:
 
 
 def read_options(location: Location) -> Mapping[str, str]:
-    """The options that the store at ``location`` was packed with, if its sidecar file says them."""
+    """Return the options that the store at ``location`` was packed with, if its sidecar file says them."""
     entry = _read(location)
     return {} if entry is None else Origin.from_text(entry["source"]).options
 
 
 def read_finished(location: Location, content: str, origin: Origin) -> CommittedRecords | None:
-    """What a finished store of this origin holds and left out, if its sidecar file says it; else None."""
+    """Return what a finished store of this origin holds and left out, if its sidecar file says it; else None."""
     if read_origin(location, content) != origin:
         return None
     try:

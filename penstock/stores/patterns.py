@@ -23,7 +23,7 @@ _OWN_SUFFIX: Final = ".index.npz"
 
 
 def expand_shards(pattern: str) -> list[str]:
-    """The paths that a pattern stands for.
+    """Return the paths that a pattern stands for.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def is_own_file(name: str) -> bool:
-    """Whether a file is an index that lies beside a shard, which wildcards do not stand for."""
+    """Return whether a file is an index that lies beside a shard, which wildcards do not stand for."""
     return name.endswith(_OWN_SUFFIX)
 
 

@@ -43,7 +43,7 @@ class Problem:
 
 
 def say_wrong(what: str, error: Exception) -> str:
-    """What is said of something whose reading raised one of :data:`DAMAGE`."""
+    """Return what is said of something whose reading raised one of :data:`DAMAGE`."""
     return f"{what} {'cannot be read' if isinstance(error, UnfitValueError) else 'is damaged'}: {error}"
 
 
@@ -54,7 +54,7 @@ class _Readable(Protocol):
 
 
 def find_unreadable(store: _Readable, progress: Callable[[int, int], None] | None) -> Iterator[Problem]:
-    """What reading each record raises: some are read at once, and one by one where that fails."""
+    """Yield what reading each record raises: some are read at once, and one by one where that fails."""
     count = len(store)
     for begin in range(0, count, _BATCH):
         numbers = range(begin, min(begin + _BATCH, count))

@@ -118,7 +118,7 @@ class ShardStream(ABC):
         """
 
     def assigned_shards(self, rank: int = 0, world_size: int = 1) -> range:
-        """The numbers of the shards that ``rank`` of ``world_size`` readers reads; each shard has one reader.
+        """Return the numbers of the shards that ``rank`` of ``world_size`` readers reads; each shard has one reader.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class ShardStream(ABC):
         return [sum(1 for _ in self.read_shard(shard)) for shard in self.shards]
 
     def fingerprint(self) -> str:
-        """A short text that tells these shards, in this order, from others, by their names and sizes.
+        """Return a short text that tells these shards, in this order, from others, by their names and sizes.
 
         Raises
         ------

@@ -161,7 +161,7 @@ class Writer(ABC, Generic[T_prepared]):
         """Note that the source's next record is left out."""
 
     def repeats_last(self, prepared: T_prepared) -> bool:
-        """Whether a prepared record equals the last one that is committed; True if a writer cannot tell.
+        """Return whether a prepared record equals the last one that is committed; True if a writer cannot tell.
 
         Called before a run is resumed whose source cannot be told from a changed one.
         """

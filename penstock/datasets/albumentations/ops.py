@@ -63,7 +63,7 @@ class InnerCrop(T.CenterCrop):
     """``A.CenterCrop`` without padding: rounds down, refuses a smaller image, and does not clip boxes."""
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
-        """The window of each image."""
+        """Return the window of each image."""
         wanted = np.array(self.size_[::-1], np.int32)
         lacking = (sizes < wanted).any(axis=1)
         if lacking.any():
@@ -128,7 +128,7 @@ class PadToSize(FrameOp):
         return np.concatenate([(wanted - sizes) // 2, wanted], axis=1).astype(np.int32)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """A spec of fixed size, if that before it is."""
+        """Return a spec of fixed size, if that before it is."""
         sides = [
             None if side is None else max(side, least)
             for side, least in zip((spec.height, spec.width), self.size_, strict=True)
@@ -163,7 +163,7 @@ class ScaleValues(PixelOp):
         self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """Whether each image is changed, and how, (n, 3)."""
+        """Return whether each image is changed, and how, (n, 3)."""
         numbers = uniforms(keys, stream, 3)
         params = np.empty((len(numbers), 3))
         params[:, 0] = numbers[:, 0] < self.p
@@ -174,7 +174,7 @@ class ScaleValues(PixelOp):
         return params
 
     def image(self, image: Array, params: Params) -> Array:
-        """A new array, or the image itself."""
+        """Return a new array, or the image itself."""
         if not params[0]:
             return image
         values = IDENTITY.astype(np.float32) * np.float32(params[1]) + np.float32(params[2])
@@ -198,7 +198,7 @@ class CheckBoxes(BoxOp):
     """Refuses a box that is not inside its image, or empty, as a Compose does at its beginning."""
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """The boxes themselves."""
+        """Return the boxes themselves."""
         shares = boxes / np.array([*size, *size], np.float32)
         inside = ((shares >= -_NEAR) & (shares <= 1 + 1e-5 + _NEAR)).all(axis=1)
         wrong = ~inside | (boxes[:, 2] <= boxes[:, 0]) | (boxes[:, 3] <= boxes[:, 1])
@@ -229,7 +229,7 @@ class FilterBoxes(BoxOp):
         visible: NDArray[np.float64],  # noqa: ARG002  # counted anew after every transform
         size: tuple[int, int],
     ) -> NDArray[np.bool_]:
-        """Which objects stay."""
+        """Return which objects stay."""
         rules = self.rules
         clipped = clip_boxes(boxes, size)
         sides = (clipped[:, 2:] - clipped[:, :2]).astype(np.float64)

@@ -129,7 +129,7 @@ def recognise(transform: _Transform, kinds: Iterable[str | None], labels: tuple[
 
 
 def _steps(transform: _Transform, library: Any) -> list[_Transform]:
-    """The transforms of a Compose whose own settings change nothing."""
+    """Return the transforms of a Compose whose own settings change nothing."""
     if getattr(transform, "seed", None) is not None:
         raise NotCompiledError("its seed asks for albumentations' own numbers")
     if type(transform) is not library.Compose:
@@ -148,7 +148,7 @@ def _box_rules(transform: _Transform) -> BoxRules:
 
 
 def _begin_ops(rules: BoxRules, labels: tuple[Index, ...]) -> _Ops:
-    """What is done with boxes before the first transform."""
+    """Return what is done with boxes before the first transform."""
     ops: _Ops = [T.ClampBoundingBoxes()] if rules.clip else []
     if rules.filter_invalid_bboxes:
         ops += _filter(BoxRules(0, 0, 0, 0, None, rules.clip, filter_invalid_bboxes=True), labels)
@@ -156,12 +156,12 @@ def _begin_ops(rules: BoxRules, labels: tuple[Index, ...]) -> _Ops:
 
 
 def _changes_sizes(op: T.Op) -> bool:
-    """Whether a box, or what is seen of it, may have another size after an op; a flip leaves all sizes."""
+    """Return whether a box, or what is seen of it, may have another size after an op; a flip leaves all sizes."""
     return type(op).boxes is not T.Op.boxes and not isinstance(op, T.HorizontalFlip | T.VerticalFlip)
 
 
 def _filter(rules: BoxRules, labels: tuple[Index, ...]) -> _Ops:
-    """What is done with boxes after a transform."""
+    """Return what is done with boxes after a transform."""
     return [FilterBoxes(rules, labels), T.ClampBoundingBoxes()]
 
 
@@ -195,7 +195,7 @@ def _require_always(step: _Transform) -> None:
 
 
 def _filter_name(translator: _Translator, step: _Transform) -> str:
-    """The filter of a transform that resizes images, always."""
+    """Return the filter of a transform that resizes images, always."""
     _require_always(step)
     if "mask" in translator.present:
         raise NotCompiledError("penstock takes the nearest pixel of a mask by its centre, OpenCV by its corner")
@@ -357,7 +357,7 @@ class CalledTransform(PixelOp):
         return np.floor(uniforms(keys, stream, 1) * (1 << 53))
 
     def image(self, image: Array, params: Params) -> Array:
-        """What the transform returns."""
+        """Return what the transform returns."""
         own = getattr(self._own, "transform", None)
         if own is None:
             own = self._own.transform = copy.deepcopy(self.transform)

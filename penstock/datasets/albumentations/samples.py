@@ -141,7 +141,7 @@ class AlbumentationsSamples:
                 raise NotCompiledError(f"{self._called(at)!r} may have a row for each box, and is no label field")
 
     def _run_pipeline(self, pipeline: Pipeline, values: Mapping[Any, Any]) -> Sample:
-        """What the ops make of a sample, in albumentations' types."""
+        """Return what the ops make of a sample, in albumentations' types."""
         selection = self._selection
         keys = next_keys()
         if keys is None:
@@ -206,7 +206,7 @@ class AlbumentationsSamples:
         return params
 
     def _find_labels(self, processors: Mapping[str, Any]) -> dict[str, Index]:
-        """The fields that ``label_fields`` name, by their names in the sample."""
+        """Return the fields that ``label_fields`` name, by their names in the sample."""
         named = {self._called(at): at for at in self._selection.names}
         asked = [name for each in processors.values() for name in each.params.label_fields or ()]
         for name in asked:
@@ -261,7 +261,7 @@ class AlbumentationsSamples:
         return boxes
 
     def _flat_points(self, points: Array) -> NDArray[np.float32]:
-        """The x and y of all points, (n, 2)."""
+        """Return the x and y of all points, (n, 2)."""
         if self._keypoints.remove_invisible and points.shape[1:] != (2,):
             raise ArgumentError(
                 f"keypoints of shape {points.shape} keep their number, got remove_invisible=True; give "
@@ -279,7 +279,7 @@ class AlbumentationsSamples:
 
 
 def _has_tensors(transform: Any) -> bool:
-    """Whether a transform, or one inside it, makes CHW tensors."""
+    """Return whether a transform, or one inside it, makes CHW tensors."""
     inner = getattr(transform, "transforms", None)
     if isinstance(inner, list | tuple):
         return any(_has_tensors(step) for step in inner)
@@ -292,5 +292,5 @@ def _like(labels: Any, before: Any) -> Any:
 
 
 def _contiguous(value: Any) -> Any:
-    """An image as collation takes it: flips are views with negative strides."""
+    """Return an image as collation takes it: flips are views with negative strides."""
     return np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value

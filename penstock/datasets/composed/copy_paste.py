@@ -133,7 +133,7 @@ class CopyPaste(SampleMixture):
         return where
 
     def _choose(self, boxes: NDArray[np.float32], others: NDArray[np.float32], keys: SampleKeys) -> NDArray[np.bool_]:
-        """Which of the ``others`` are pasted into a picture with these boxes."""
+        """Return which of the ``others`` are pasted into a picture with these boxes."""
         start = np.maximum(boxes[None, :, :2], others[:, None, :2])
         shared = np.prod(np.maximum(np.minimum(boxes[None, :, 2:], others[:, None, 2:]) - start, 0), axis=2)
         areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)

@@ -138,7 +138,7 @@ def merge_fields(
     *,
     kept: Sequence[NDArray[np.bool_]] | None = None,
 ) -> tuple[dict[str, Sample], list[NDArray[np.bool_]]]:
-    """All fields of the mixture but image, mask and instances, which are those of the first sample.
+    """Return all fields of the mixture but image, mask and instances, which are those of the first sample.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _move_points(placement: Placement, value: object) -> NDArray[np.float32]:
 
 
 def _keep_points(roles: FieldRoles, points: NDArray[np.float32], keep: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """The points of objects that are kept: as many for each object, in the order of boxes."""
+    """Return the points of objects that are kept: as many for each object, in the order of boxes."""
     if roles.boxes is None:
         return points
     each, rest = divmod(len(points), len(keep)) if len(keep) else (0, len(points))

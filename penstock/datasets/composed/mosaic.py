@@ -167,7 +167,7 @@ class Mosaic(SampleMixture):
         return _MosaicPlan(roles, opened, placements, merged, kept)
 
     def place(self, sizes: Sequence[tuple[int, int]], numbers: NDArray[np.float64]) -> list[Placement]:
-        """Where pictures of these widths and heights lie: four around a random point, or one in the middle."""
+        """Return where pictures of these widths and heights lie: four around a random point, or one in the middle."""
         side = 2 * self.size
         x, y = (self.size // 2 + (numbers * self.size).astype(np.int64)).tolist()
         placements = []
@@ -186,7 +186,7 @@ class Mosaic(SampleMixture):
         return max(round(own[0] * scale), 1), max(round(own[1] * scale), 1)
 
     def _paint(self, mosaic: _MosaicPlan, seen: Area) -> Pixels:
-        """A part of the mosaic; the rest is not decoded."""
+        """Return a part of the mosaic; the rest is not decoded."""
         left, top = seen[:2]
         canvas = np.empty((seen[3] - top, seen[2] - left, 3), np.uint8)
         for gap in self._gaps(mosaic.placements):
@@ -203,7 +203,7 @@ class Mosaic(SampleMixture):
         return canvas
 
     def _gaps(self, placements: Sequence[Placement]) -> Iterator[Area]:
-        """What no picture covers: around each one, as far as its quarter of the mosaic."""
+        """Yield what no picture covers: around each one, as far as its quarter of the mosaic."""
         side = 2 * self.size
         x, y = placements[0].area[2:]
         quarters = [(0, 0, x, y), (x, 0, side, y), (0, y, x, side), (x, y, side, side)]

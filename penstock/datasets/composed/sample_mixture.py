@@ -130,11 +130,11 @@ class SampleMixture(Dataset[Sample], Wrapper):
         return next(self.iter_samples([index], keys))
 
     def wrapped_datasets(self) -> list[DatasetLike]:
-        """The inner dataset."""
+        """Return the inner dataset."""
         return [self.dataset]
 
     def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
-        """A batch of mixtures."""
+        """Return a batch of mixtures."""
         return list(self.iter_samples(indices, keys, watch))
 
     def iter_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
@@ -176,7 +176,7 @@ class SampleMixture(Dataset[Sample], Wrapper):
         return {**forms, **{name: held for name, kind in kinds.items() if kind == "instances" and name in forms}}
 
     def roles(self, samples: Sequence[Sample]) -> FieldRoles:
-        """What the fields of samples are; those that are mixed must have the same.
+        """Return what the fields of samples are; those that are mixed must have the same.
 
         Raises
         ------

@@ -55,7 +55,7 @@ class MapMixture(Mixture, IndexedDataset[Sample], MakesSampler):
         rank: int | None = 0,
         drop_last: DropLast = False,
     ) -> MixtureSampler:
-        """The sampler of this mixture. A loader without a sampler makes one for a single rank.
+        """Return the sampler of this mixture. A loader without a sampler makes one for a single rank.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class MapMixture(Mixture, IndexedDataset[Sample], MakesSampler):
         return places
 
     def stats(self, loader: StatefulObject) -> dict[str, SourceStats]:
-        """What a loader of this mixture has delivered of each source, by the state of its sampler."""
+        """Return what a loader of this mixture has delivered of each source, by the state of its sampler."""
         state = loader.state_dict()
         state = state.get("penstock", state)  # in torchdata's layout
         described = state["order"]["sampler"]
@@ -134,7 +134,7 @@ class MapMixture(Mixture, IndexedDataset[Sample], MakesSampler):
         return self.dataset.fingerprint()
 
     def spec(self) -> Tree | None:
-        """The spec that all sources share; None if they differ in shape or dtype.
+        """Return the spec that all sources share; None if they differ in shape or dtype.
 
         Raises
         ------

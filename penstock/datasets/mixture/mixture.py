@@ -87,7 +87,7 @@ class Mixture(Dataset[Sample]):
         Mixture._kinds.setdefault(issubclass(cls, IterableDataset), cls)
 
     def __new__(cls, sources: object = None, *_: object, **__: object) -> Self:
-        """A mixture of streams if a source is one, else of map-style datasets."""
+        """Return a mixture of streams if a source is one, else of map-style datasets."""
         if cls is Mixture and isinstance(sources, Mapping):
             return object.__new__(Mixture._kinds[any(map(is_iterable, sources.values()))])  # type: ignore[return-value]  # a subclass
         return object.__new__(cls)
@@ -126,7 +126,7 @@ class Mixture(Dataset[Sample]):
         raise NotImplementedError(f"{type(self).__name__} must define _set_up")
 
     def stats(self, loader: StatefulObject) -> dict[str, SourceStats]:
-        """What a loader of this mixture has delivered of each source; only its state is read.
+        """Return what a loader of this mixture has delivered of each source; only its state is read.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Mixture(Dataset[Sample]):
 
 
 def _count_samples(name: str, source: DatasetLike) -> int | None:
-    """The length of a source; None if it is unknown."""
+    """Return the length of a source; None if it is unknown."""
     try:
         count = len(source)
     except (TypeError, NotImplementedError):

@@ -48,7 +48,7 @@ class MixtureOrder:
         return int(10 ** len(str(max(int(self.sizes.sum()), self.length))))
 
     def draw(self, positions: NDArray[np.int64], seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The source at each position of an epoch, and how many draws the source had before it in the job."""
+        """Return the source at each position of an epoch, and how many draws the source had before it in the job."""
         first = epoch * self.length
         if first + self.length > MAX_POSITION:
             raise ArgumentError(
@@ -64,7 +64,7 @@ class MixtureOrder:
         return [int(count) for count in counts]
 
     def digest(self) -> str:
-        """A short text that tells these shares and sizes from others."""
+        """Return a short text that tells these shares and sizes from others."""
         described = self.sizes.tolist(), [(stage.start, *stage.shares) for stage in self.interleaving.stages]
         return hashlib.blake2b(repr(described).encode(), digest_size=16).hexdigest()
 

@@ -39,7 +39,7 @@ class Stage:
 def make_stages(
     sizes: Mapping[str, int | None], weights: Weights | None, temperature: Temperature | None
 ) -> tuple[Stage, ...]:
-    """The stages of a mixture.
+    """Return the stages of a mixture.
 
     ``sizes`` has the number of samples of each source, None where that is unknown; for the others see
     :class:`~penstock.Mixture`.

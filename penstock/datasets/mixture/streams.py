@@ -137,7 +137,7 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
             raise StateError(f"the state is of a mixture of {theirs!r:.200}, this one has {list(self.sources)}")
 
     def stats(self, loader: StatefulObject) -> dict[str, SourceStats]:
-        """What a loader of this mixture has delivered of each source, by the states of its readers."""
+        """Return what a loader of this mixture has delivered of each source, by the states of its readers."""
         readers = [state for state in _find_states(loader.state_dict()) if state[_MARK] == list(self.sources)]
         found = {}
         for name in self.sources:
@@ -149,7 +149,7 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
 
 
 def _first_epoch(epoch: int) -> int:
-    """The first epoch of each source in an epoch of the mixture."""
+    """Return the first epoch of each source in an epoch of the mixture."""
     return epoch % _EPOCHS * _EPOCHS
 
 
@@ -219,7 +219,7 @@ class _MixtureIterator:
         raise StopIteration
 
     def _find_position(self, taken: int) -> int:
-        """The position in the mixture, when this reader has taken so many samples."""
+        """Return the position in the mixture, when this reader has taken so many samples."""
         return int(self._state["origin"] + self._state["reader"] + self._state["readers"] * taken)
 
     def _is_over(self) -> bool:
@@ -256,7 +256,7 @@ class _MixtureIterator:
         source.update(is_new=True, ended=[epoch, self._open.pop(name).state_dict()], left=left)
 
     def state_dict(self) -> StateDict:
-        """Where it is: JSON-able, with the states of the sources; its size does not grow with what is consumed.
+        """Return where it is: JSON-able, with the states of the sources; its size does not grow with what is consumed.
 
         What does not change is shared with this iterator: do not write to it.
         """
@@ -279,7 +279,7 @@ class _MixtureIterator:
 
 
 def _find_given_world(sources: Mapping[str, DatasetLike]) -> World | None:
-    """The ranks that sources were given; None if they find them.
+    """Return the ranks that sources were given; None if they find them.
 
     Raises ArgumentError if two have different ones.
     """

@@ -362,7 +362,7 @@ def _percent(count: int, total: int) -> str:
 
 
 def count_values(store: Store, name: str) -> tuple[LabelCounts, tuple[str, ...]]:
-    """How often each record has each value of a field, and the names of the values.
+    """Return how often each record has each value of a field, and the names of the values.
 
     Raises ArgumentError if the field has no labels.
     """
@@ -414,7 +414,7 @@ def _name_value(field: Field, value: object) -> str:
 
 
 def join_counts(counts: Sequence[LabelCounts], num_items: int) -> LabelCounts:
-    """The labels of several fields as one list of labels."""
+    """Return the labels of several fields as one list of labels."""
     if len(counts) == 1:
         return counts[0]
     offsets = np.cumsum([0, *(each.num_labels for each in counts)])

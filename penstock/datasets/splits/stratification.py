@@ -51,7 +51,7 @@ class LabelCounts:
         return np.searchsorted(self.items, np.arange(self.num_items + 1))
 
     def tally(self, parts: Indices, num_parts: int) -> Indices:
-        """How often each label occurs in each part, shape (num_labels, num_parts)."""
+        """Return how often each label occurs in each part, shape (num_labels, num_parts)."""
         found = np.zeros((self.num_labels, num_parts), np.int64)
         np.add.at(found, (self.labels, parts[self.items]), self.counts)
         return found
@@ -67,14 +67,14 @@ class LabelCounts:
 
 
 def assign_randomly(num_items: int, sizes: Indices, seed: int) -> Indices:
-    """The part of each item: a random one, so that part ``k`` has ``sizes[k]`` items."""
+    """Return the part of each item: a random one, so that part ``k`` has ``sizes[k]`` items."""
     parts = np.empty(num_items, np.int64)
     parts[_shuffle(num_items, seed)] = np.repeat(np.arange(len(sizes)), sizes)
     return parts
 
 
 def stratify(labels: LabelCounts, sizes: Indices, seed: int) -> Indices:
-    """The part of each item, so that part ``k`` has ``sizes[k]`` items and about its share of each label."""
+    """Return the part of each item, so that part ``k`` has ``sizes[k]`` items and about its share of each label."""
     is_single = len(labels.items) == labels.num_items and bool((np.diff(labels.items) > 0).all())
     if is_single and bool((labels.counts == 1).all()):
         return _assign_single(labels.labels, sizes, seed)

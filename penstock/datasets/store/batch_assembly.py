@@ -36,7 +36,7 @@ _ROWS: Final = "/rows"
 
 
 def batch_assembly(dataset: object) -> BatchAssembly | None:
-    """How batches of a dataset get their form.
+    """Return how batches of a dataset get their form.
 
     None where they have the structure of its samples: it defines no ``batch_assembly()``, or that says so.
     """
@@ -87,7 +87,7 @@ class BatchAssembly:
         return dict(zip(self.names, (sample,) if self.structure is str else sample, strict=True))
 
     def join(self, batch: Batch) -> _Parts:
-        """The numbers of a batch, computed where it is built.
+        """Return the numbers of a batch, computed where it is built.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class BatchAssembly:
         return parts
 
     def split(self, parts: _Parts) -> Batch:
-        """The batch in its form, by views of ``parts``."""
+        """Return the batch in its form, by views of ``parts``."""
         if self.form.name == "ultralytics":
             return _with_shapes(parts)
         if self.form.name == "rows":
@@ -148,7 +148,7 @@ class BatchAssembly:
         return images, list(map(dict, map(zip, itertools.repeat(tuple(columns)), each)))  # no Python code per sample
 
     def form_rows(self, arrays: Tree) -> Batch:
-        """The batch of filled arrays."""
+        """Return the batch of filled arrays."""
         return self.split(self.join(arrays))
 
     def _leave_out_crowds(self, parts: _Parts) -> None:
@@ -229,7 +229,7 @@ class BatchAssembly:
 
     @staticmethod
     def _check_lengths(names: Sequence[str], columns: Sequence[Ragged]) -> NDArray[np.int64]:
-        """The offsets that all columns share."""
+        """Return the offsets that all columns share."""
         offsets: NDArray[np.int64] = columns[0].offsets
         for name, column in zip(names[1:], columns[1:], strict=True):
             if column.offsets.tobytes() != offsets.tobytes():  # a fifth of the time of != and any()
@@ -251,7 +251,7 @@ class FormCollate:
         self.assembly, self.collate = assembly, collate
 
     def __call__(self, samples: list[Sample]) -> Batch:
-        """What :meth:`BatchAssembly.join` returns for ``samples``.
+        """Return what :meth:`BatchAssembly.join` returns for ``samples``.
 
         Raises SampleError as there; and if the arrays of a field have several dtypes, or shapes that differ in more
         than the first axis.
@@ -321,7 +321,7 @@ def _unpacked(value: Batch) -> Batch:
 
 
 def _each(value: Batch) -> Iterable[Sample]:
-    """What the target of each sample holds of a field."""
+    """Return what the target of each sample holds of a field."""
     if isinstance(value, Ragged):
         return value.list()
     if isinstance(value, (list, tuple)):

@@ -207,7 +207,7 @@ class StoreDataset(Dataset[Sample]):
         return self._current_plan().reason
 
     def fingerprint(self) -> str:
-        """That of the store; fields and transform may change between runs."""
+        """Return that of the store; fields and transform may change between runs."""
         return self.store.fingerprint()
 
     def spec(self) -> Tree | None:
@@ -234,7 +234,7 @@ class StoreDataset(Dataset[Sample]):
         return self._current_plan().ragged_forms()
 
     def batch_assembly(self) -> BatchAssembly | None:
-        """How a loader gives batches their form; None without ``batch_form``."""
+        """Return how a loader gives batches their form; None without ``batch_form``."""
         return self._current_plan().assembly
 
     def fill(
@@ -326,12 +326,12 @@ class StoreDataset(Dataset[Sample]):
         return images
 
     def _first_error(self, failures: list[Failure], indices: NDArray[np.int64]) -> BaseException:
-        """The error of the first row that failed, with the place of its record."""
+        """Return the error of the first row that failed, with the place of its record."""
         first = min(failures, key=lambda failure: failure.position)
         return self._locate(first.error, int(indices[first.position]))
 
     def _targets(self, plan: SamplePlan, labels: Array, indices: NDArray[np.int64], keys: SampleKeys) -> list[Sample]:
-        """The transformed labels, each with the key of its sample."""
+        """Return the transformed labels, each with the key of its sample."""
         targets = []
         for label, index, drawn in zip(labels.tolist(), indices.tolist(), keys.indices.tolist(), strict=True):
             try:
@@ -362,7 +362,7 @@ class StoreDataset(Dataset[Sample]):
         return sample
 
     def _policy(self) -> str | None:
-        """What is done with broken images; None: what holds outside, as a rule "raise"."""
+        """Return what is done with broken images; None: what holds outside, as a rule "raise"."""
         return None if self.on_truncated == "raise" else self.on_truncated
 
     def _build_sample(self, record: Record) -> Sample:

@@ -26,7 +26,7 @@ _BACKGROUND: Final = ("", "background", "bg", "none", "nothing", "void", "unlabe
 
 
 def refuse_ragged(ragged: object) -> str:
-    """The form of ragged fields where batches have a form: "flat".
+    """Return the form of ragged fields where batches have a form: "flat".
 
     Raises ArgumentError if ``ragged`` is given, too.
     """

@@ -81,7 +81,7 @@ class SampleTransform(Protocol):
 
 
 def as_pipeline(transform: object) -> Pipeline | None:
-    """The pipeline that ``transform`` is, or that its ops make; None for another callable, and for None."""
+    """Return the pipeline that ``transform`` is, or that its ops make; None for another callable, and for None."""
     if transform is None:
         return None
     from penstock.transforms import Op, Pipeline  # imports the native core, which stores without transforms do not need
@@ -119,7 +119,7 @@ def _convert(converters: Registry, transform: object, *more: object) -> Value:
 
 
 def _library(transform: object) -> str:
-    """The package of its class; for a framework's container (``nn.Sequential``), that of its first child."""
+    """Return the package of its class; for a framework's container (``nn.Sequential``), that of its first child."""
     library = type(transform).__module__.partition(".")[0]
     if (
         library in frameworks.FRAMEWORKS

@@ -110,7 +110,7 @@ class ChunkTargets:
             self._write(name, parts[name], rows, moves)
 
     def _find_moves(self) -> list[Moves]:
-        """What moves the values of each record; those that have failed move nothing."""
+        """Return what moves the values of each record; those that have failed move nothing."""
         boxes = self.boxes
         if self.steps is None:
             return []
@@ -150,7 +150,7 @@ class ChunkTargets:
 
 
 def _read_arrays(plan: SamplePlan, name: Index, records: Sequence[Record]) -> list[Array] | None:
-    """The arrays of a field; None if one is missing, or is not what the schema says."""
+    """Return the arrays of a field; None if one is missing, or is not what the schema says."""
     field, kind = plan.arrays[name], plan.selection.array_kinds.get(name)
     if kind is None:  # the shapes of instances, which are no arrays
         return None
@@ -172,7 +172,7 @@ def _has(array: object, dtype: DType) -> bool:
 
 
 def _move_columns(plan: SamplePlan, columns: Mapping[Index, Column], steps: ChunkSteps | None) -> dict[Index, Column]:
-    """The columns after the ops of the image; none where these, or the objects, are not moved together."""
+    """Return the columns after the ops of the image; none where these, or the objects, are not moved together."""
     from penstock.transforms.targets.chunk_targets import move_columns, moves_together  # imported with the pipeline
 
     drawn = None if steps is None else steps.shared()

@@ -33,7 +33,7 @@ def ragged_forms(dataset: object) -> Tree | None:
 def choose_forms(
     stored: Mapping[object, str], names: Mapping[object, str], ragged: str | Mapping[str, str] | None
 ) -> dict[object, str]:
-    """The form of each field of varying length, by its name in the sample.
+    """Return the form of each field of varying length, by its name in the sample.
 
     ``stored`` and ``names``: the kind of each field in the store, and its name there, by its name in the sample.
     ``ragged``: one form for all of them, or a form for each, by the names in the store. Raises ArgumentError if a form
@@ -59,7 +59,7 @@ def choose_forms(
 
 
 def ragged_spec(kind: str, form: str, *, moved: bool) -> RaggedSpec | None:
-    """The spec of a field of varying length; None where other lengths than the first vary too.
+    """Return the spec of a field of varying length; None where other lengths than the first vary too.
 
     ``moved``: whether ops move its values, which are then float32.
     """

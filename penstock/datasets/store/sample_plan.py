@@ -215,7 +215,7 @@ class SamplePlan:
         return self.selection.to_tree({name: self.forms.get(name) for name in self.selection.names})
 
     def transform_label(self, label: Sample) -> Sample:
-        """The transformed label for a row, of the type of the first one.
+        """Return the transformed label for a row, of the type of the first one.
 
         Raises SampleError if it has another type.
         """
@@ -252,7 +252,7 @@ class SamplePlan:
         return samples
 
     def _convert_images(self, given: Mapping[str, str | None]) -> ImageTransform | None:
-        """The transform of another library for images alone."""
+        """Return the transform of another library for images alone."""
         is_other = self._pipeline is None and self._samples is None
         images = as_image_transform(self.transform) if is_other else None
         if images is not None and "image" in self.selection.kind_of.values():
@@ -349,7 +349,7 @@ class SamplePlan:
         return ArraySpec(spec.shape, np.dtype(np.float32)) if name in self.moved else spec
 
     def _plan_instances(self, name: Index) -> RaggedSpec | None:
-        """A mask of the size of the image for each object; its image was planned before."""
+        """Return a mask of the size of the image for each object; its image was planned before."""
         image = None if self.program is None else self.program.spec()
         if image is None or name not in self.forms:
             return None
@@ -401,7 +401,7 @@ class SamplePlan:
         return f"{ops[0]!r} decodes at a reduced size, where no field may follow the image" if followers else ""
 
     def _plan_target(self, name: Index) -> ArraySpec | None:
-        """The spec of a transformed label, by that of the first record."""
+        """Return the spec of a transformed label, by that of the first record."""
         self.reason = "its target_transform gives neither ints nor floats"
         first = self.columns[name][:1].tolist()
         if not first:

@@ -101,7 +101,7 @@ class FieldSelection:
         )
 
     def is_number(self, name: Hashable) -> bool:
-        """Whether the value is the index of the record."""
+        """Return whether the value is the index of the record."""
         return self._own.get(name) == "index"
 
     @property
@@ -198,7 +198,7 @@ class FieldSelection:
         return tuple(values.values()) if self.structure is tuple else values
 
     def from_tree(self, tree: Tree) -> Mapping[Hashable, Index]:
-        """The inverse of :meth:`to_tree`."""
+        """Return the inverse of :meth:`to_tree`."""
         if self.structure is str:
             return {0: tree}
         return dict(enumerate(tree)) if self.structure is tuple else tree
@@ -237,7 +237,7 @@ class FieldSelection:
 
 
 def _has_points(field: Field) -> bool:
-    """Whether it holds the points of each object, (n, k, 2) or (n, k, 3)."""
+    """Return whether it holds the points of each object, (n, k, 2) or (n, k, 3)."""
     kind = field.array
     return kind is not None and kind.dtype == np.float32 and len(kind.axes) == 3 and kind.axes[2] in {(2,), (3,)}
 

@@ -155,7 +155,7 @@ class StreamDataset(PartitionedDataset[Sample]):
         return np.add.reduceat(self._counts[self._find_shards(epoch, 0, len(self._counts))], starts)
 
     def shuffle_quality(self, records: int | None = None) -> ShuffleQuality:
-        """How well the records are shuffled, beside a shuffle of the whole epoch; reads nothing.
+        """Return how well the records are shuffled, beside a shuffle of the whole epoch; reads nothing.
 
         Parameters
         ----------

@@ -107,7 +107,7 @@ class ReaderState:
     origin: StateDict | None = None  # what all readers had before them when the parts were dealt, if there is a quota
 
     def next_part(self) -> tuple[int, int] | None:
-        """The part to read and the number of items to pass over; None at the end."""
+        """Return the part to read and the number of items to pass over; None at the end."""
         if self.quota is not None and self.taken >= self.quota:
             return None
         if not self.begun:
@@ -126,7 +126,7 @@ class ReaderState:
 
     @classmethod
     def parse(cls, state: State, parts: int) -> ReaderState:
-        """What :meth:`dump` wrote, for a stream of ``parts`` parts.
+        """Return what :meth:`dump` wrote, for a stream of ``parts`` parts.
 
         Raises StateError if it is damaged, or of another version.
         """
@@ -170,7 +170,7 @@ class _Rest:
 
     @classmethod
     def gather(cls, states: Iterable[ReaderState], parts: int) -> _Rest:
-        """What several readers leave together."""
+        """Return what several readers leave together."""
         rests = [cls.parse({"begun": state.begun, "left": state.left}, parts) for state in states]
         begun = sorted(pair for rest in rests for pair in rest.begun)
         left = np.sort(np.concatenate([rest.left for rest in rests]))
@@ -183,7 +183,7 @@ class _Rest:
         return cls(begun, left)
 
     def of_reader(self, reader: int, readers: int) -> _Rest:
-        """What is dealt to one reader: every ``readers``-th part."""
+        """Return what is dealt to one reader: every ``readers``-th part."""
         first = (reader - len(self.begun)) % readers
         return _Rest(self.begun[reader::readers], self.left[first::readers])
 
@@ -197,7 +197,7 @@ class _Rest:
         return sum(int(counts[part]) - consumed for part, consumed in self.begun) + int(counts[self.left].sum())
 
     def advance(self, items: int, counts: NDArray[np.int64]) -> _Rest:
-        """What is left after a reader has consumed ``items``."""
+        """Return what is left after a reader has consumed ``items``."""
         parts = np.concatenate([np.array([part for part, _ in self.begun], np.int64), self.left])
         consumed = np.array([count for _, count in self.begun] + [0] * len(self.left), np.int64)
         ends = np.cumsum(counts[parts] - consumed)
@@ -226,14 +226,14 @@ class _Rest:
 def start_readers(
     parts: int, epoch: int, world: World, num_workers: int, counts: NDArray[np.int64] | None
 ) -> list[ReaderState]:
-    """The readers of one rank at the beginning of an epoch; ``counts``: see :func:`divide_readers`."""
+    """Return the readers of one rank at the beginning of an epoch; ``counts``: see :func:`divide_readers`."""
     return _deal(_Rest([], np.arange(parts, dtype=np.int64)), epoch, world, num_workers, counts)
 
 
 def divide_readers(
     states: Sequence[ReaderState], parts: int, world: World, num_workers: int, counts: NDArray[np.int64] | None
 ) -> list[ReaderState]:
-    """The readers of one rank, for what ``states`` leave.
+    """Return the readers of one rank, for what ``states`` leave.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def _deal(
 
 
 def _infer_readers(states: Sequence[ReaderState], parts: int, counts: NDArray[np.int64]) -> list[ReaderState]:
-    """The readers of all ranks, given those of one: equal quotas keep the workers of all ranks in step."""
+    """Return the readers of all ranks, given those of one: equal quotas keep the workers of all ranks in step."""
     first = states[0]
     taken = {state.reader % first.workers: state.taken for state in states}
     if not len(taken) == len(states) == first.workers or first.origin is None:

@@ -90,7 +90,7 @@ class PartitionedDataset(IterableDataset[T_co]):
         raise NotImplementedError(f"{type(self).__name__} must define count_parts")
 
     def read_part(self, part: int, epoch: int, first: int) -> Iterator[Sample]:
-        """The items of one part from number ``first`` on, in an order that (part, epoch) and the seed fix.
+        """Return the items of one part from number ``first`` on, in an order that (part, epoch) and the seed fix.
 
         If it raises, it is called again for the item that could not be read, at the next ``next()``.
         """
@@ -181,7 +181,7 @@ class PartIterator(Generic[T_co]):
         return sample
 
     def state_dict(self) -> StateDict:
-        """Where it is: JSON-able, without items or samples; its size does not grow with what is consumed."""
+        """Return where it is: JSON-able, without items or samples; its size does not grow with what is consumed."""
         return self._find_state().dump()
 
     def load_state_dict(self, state: State) -> None:
@@ -195,7 +195,7 @@ class PartIterator(Generic[T_co]):
         self._state, self._items = ReaderState.parse(state, self._dataset.count_parts()), None
 
     def _find_state(self) -> ReaderState:
-        """Where it is; before its first item, where it would begin."""
+        """Return where it is; before its first item, where it would begin."""
         if self._state is not None:
             return self._state
         worker, count = find_worker()
@@ -206,7 +206,7 @@ _END: Sample = object()
 
 
 def find_worker() -> tuple[int, int]:
-    """The number of this worker process, and of all: for streams inside of a dataset that divides nothing."""
+    """Return the number of this worker process, and of all: for streams inside of a dataset that divides nothing."""
     for name in ("penstock.workers.info", "torch.utils.data"):  # layers above, which every worker process has imported
         worker = getattr(sys.modules.get(name), "get_worker_info", _no_worker)()
         if worker is not None:

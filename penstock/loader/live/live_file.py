@@ -115,7 +115,7 @@ def _encode(values: Mapping[str, object]) -> bytes:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """The files of loaders in a folder, in the order of their names."""
+    """Return the files of loaders in a folder, in the order of their names."""
     return sorted(folder.glob("*.jsonl"))
 
 
@@ -137,7 +137,7 @@ class Part(NamedTuple):
 
 
 def read_from(path: Path, offset: int = 0) -> Part:
-    """What has followed in a file since ``offset``; everything, if old lines were removed.
+    """Return what has followed in a file since ``offset``; everything, if old lines were removed.
 
     Raises FileNotFoundError if there is no such file: its loader has ended. Raises OSError or ArgumentError if it
     cannot be read; is no file of a loader; belongs to another user.

@@ -82,7 +82,7 @@ class LivePublisher(Observer):
         self._epoch, self._total, self._first = 0, 0, 0
 
     def is_here(self) -> bool:
-        """Whether this process writes the file, and is no forked child of the one that does."""
+        """Return whether this process writes the file, and is no forked child of the one that does."""
         return self._pid == os.getpid() and self._file is not None
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class LivePublisher(Observer):
 
 
 def _describe_loader(settings: Settings, recipe: Recipe, host: str) -> dict[str, object]:
-    """The header of a loader's file."""
+    """Return the header of a loader's file."""
     try:
         world = find_world()
     except ArgumentError:  # variables that contradict one another: the sampler says so

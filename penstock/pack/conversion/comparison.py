@@ -162,7 +162,7 @@ def _compare_classes(source: Schema, written: Schema) -> Iterator[Problem]:
 
 
 def is_equal(one: object, other: object) -> bool:
-    """Whether two values of a field are equal, as :func:`hash_value` says it."""
+    """Return whether two values of a field are equal, as :func:`hash_value` says it."""
     return hash_value(one) == hash_value(other)
 
 

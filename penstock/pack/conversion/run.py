@@ -180,7 +180,7 @@ class Conversion:
         return prepared
 
     def _translate(self, fields: Mapping[str, Value], names: Iterable[str]) -> dict[str, Value]:
-        """The fields that are written; labels with the numbers that their classes have there."""
+        """Return the fields that are written; labels with the numbers that their classes have there."""
         chosen: dict[str, Value] = {name: fields.get(name) for name in names}
         for name in self.source.schema.blobs:
             if self.source.schema[name].pixels is None:
@@ -322,7 +322,7 @@ class Conversion:
                 yield Problem(f"its {name} in the container is {found[row]!r}, not {wanted[row]!r}", key, row)
 
     def _reading_options(self) -> dict[str, Value]:
-        """The options with which what was written is read: those of its writer that its reader has as well."""
+        """Return the options with which what was written is read: those of its writer that its reader has as well."""
         allowed = inspect.signature(self.kind.__init__).parameters
         return {name: value for name, value in self._options.items() if name in allowed}
 

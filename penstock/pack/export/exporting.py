@@ -141,7 +141,7 @@ class _Export:
         return problems, one.hexdigest(), other.hexdigest(), lost
 
     def list_crowds(self) -> list[Skipped]:
-        """How many objects that are crowds were not written as such."""
+        """Return how many objects that are crowds were not written as such."""
         if not self.crowds or self.writer.crowds == "kept":
             return []
         written = "written as difficult" if self.writer.crowds == "difficult" else "left out"
@@ -149,7 +149,7 @@ class _Export:
         return [Skipped("field crowd", reason)]
 
     def _compare(self, record: Record, seen: Mapping[str, Value], found: Annotations) -> tuple[list[str], set[str]]:
-        """What must be equal and is not; and other fields that are not equal, or have no place."""
+        """Return what must be equal and is not; and other fields that are not equal, or have no place."""
         expected = self.fields.name_values(record)
         sides = np.array([seen["width"], seen["height"]] * 2)
         differences: list[str] = []
@@ -381,7 +381,7 @@ class ExportedFields:
         return turn_record(self.schema, fields[self.image], fields)
 
     def count_crowds(self, record: Record) -> int:
-        """How many objects of a record stand for several."""
+        """Return how many objects of a record stand for several."""
         crowd = record.fields.get("crowd")
         if not isinstance(crowd, np.ndarray) or crowd.shape != np.shape(record.fields[self.labels]):
             return 0
@@ -405,7 +405,7 @@ class ExportedFields:
         return content, f"{stem}{suffix}"
 
     def _is_of_objects(self, name: str, value: Value, count: int) -> bool:
-        """Whether a field has a value for each object."""
+        """Return whether a field has a value for each object."""
         if name not in self.schema:  # its name is that of annotations
             return len(value) == count
         kind = self.schema[name]

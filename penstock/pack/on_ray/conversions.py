@@ -69,7 +69,7 @@ class StoreRange(Store):
         return self._store.keys()[self._numbers.start : self._numbers.stop]
 
     def digest(self) -> str:
-        """That of the store, and the numbers."""
+        """Return that of the store, and the numbers."""
         return f"{self._store.digest()} {self._numbers.start}:{self._numbers.stop}"
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -65,13 +65,13 @@ class SourceRange(Source):
         self.numbers_records = source.numbers_records or source.keys is not None  # they are compared already
 
     def items(self, start: int) -> Iterator[SourceItem]:
-        """The items, with their positions as a part of the token."""
+        """Return the items, with their positions as a part of the token."""
         begin = self._numbers.start + start
         items = itertools.islice(self._source.items(begin), max(0, self._numbers.stop - begin))
         return (SourceItem(item.key, (position, item.token)) for position, item in enumerate(items, begin))
 
     def load(self, token: Index) -> Mapping[str, Value]:
-        """The fields of an item; PackError if its key clashes."""
+        """Return the fields of an item; PackError if its key clashes."""
         position, own = token
         if position in self._refused:
             raise PackError(self._refused[position])
@@ -93,11 +93,11 @@ class SourceRange(Source):
         return None if own is None else self._source.load_batch(own)
 
     def _take_own(self, tokens: Sequence[Value]) -> list[Value] | None:
-        """The tokens of the source; None if one is refused."""
+        """Return the tokens of the source; None if one is refused."""
         return None if any(position in self._refused for position, _ in tokens) else [own for _, own in tokens]
 
     def digest(self) -> str:
-        """That of the source, and the positions."""
+        """Return that of the source, and the positions."""
         return f"{self._digest} {self._numbers.start}:{self._numbers.stop}"
 
 

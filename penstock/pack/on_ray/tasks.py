@@ -43,7 +43,7 @@ _is_ours = False
 
 
 def is_on_ray(on: str | None) -> bool:
-    """Whether the argument ``on`` says Ray.
+    """Return whether the argument ``on`` says Ray.
 
     Raises ArgumentError if it is neither None nor "ray".
     """
@@ -124,7 +124,7 @@ def run_on_ray(
 
 
 def _wait_for_first(pending: deque[object]) -> object:
-    """The result of the first task, which is then taken out; raises its error."""
+    """Return the result of the first task, which is then taken out; raises its error."""
     ray = require("ray", extra="ray")
     try:
         result: object = ray.get(pending[0])
@@ -176,7 +176,7 @@ def find_node() -> str:
 
 
 def is_seen(path: Path, content: bytes) -> bool:
-    """Whether this machine sees a file with this content."""
+    """Return whether this machine sees a file with this content."""
     try:
         return path.read_bytes() == content
     except OSError:
@@ -184,7 +184,7 @@ def is_seen(path: Path, content: bytes) -> bool:
 
 
 def list_blind_nodes(path: Path) -> list[str]:
-    """The nodes of the cluster that do not see a file of this machine; those that do not answer are left out."""
+    """Return the nodes of the cluster that do not see a file of this machine; those that do not answer are left out."""
     ray = require("ray", extra="ray")
     on_node = require("ray.util.scheduling_strategies", extra="ray").NodeAffinitySchedulingStrategy
     look, content = ray.remote(num_cpus=0, max_retries=1)(_look), path.read_bytes()
@@ -202,7 +202,7 @@ def list_blind_nodes(path: Path) -> list[str]:
 
 
 def _look(path: str, content: bytes) -> list[str]:
-    """The node, if it does not see a file."""
+    """Return the node, if it does not see a file."""
     return [] if is_seen(Path(path), content) else [find_node()]
 
 

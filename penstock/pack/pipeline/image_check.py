@@ -105,7 +105,7 @@ def _webp_is_truncated(webp: bytes) -> bool:
 
 
 def _gif_is_truncated(gif: bytes) -> bool:
-    """Whether the blocks of the first frame end without a last block."""
+    """Return whether the blocks of the first frame end without a last block."""
     at = 13 + _gif_table_nbytes(gif, 10)
     while at < len(gif):
         introducer = gif[at]
@@ -135,12 +135,12 @@ def _find_gif_blocks_end(gif: bytes, at: int) -> int | None:
 
 
 def _avif_is_truncated(avif: bytes) -> bool:
-    """Whether a box ends behind the end of the file, or no box contains pixels. Also of HEIC."""
+    """Return whether a box ends behind the end of the file, or no box contains pixels. Also of HEIC."""
     return _boxes_are_truncated(avif, _BOXES, frozenset({b"mdat"}), has_pixels=b"idat" in avif)
 
 
 def _jxl_is_truncated(jxl: bytes) -> bool:
-    """Whether a JPEG XL in boxes is truncated; a file of the bare codestream does not say where it ends."""
+    """Return whether a JPEG XL in boxes is truncated; a file of the bare codestream does not say where it ends."""
     if jxl.startswith(b"\xff\x0a"):
         return False
     return _boxes_are_truncated(jxl, _JXL_BOXES, frozenset({b"jxlc", b"jxlp"}), has_pixels=False)
@@ -164,7 +164,7 @@ def _boxes_are_truncated(
 
 
 def _ppm_is_truncated(ppm: bytes) -> bool:
-    """Whether there are fewer bytes of pixels than the header declares."""
+    """Return whether there are fewer bytes of pixels than the header declares."""
     size = _PPM_SIZE.match(ppm)
     if size is None:
         return False  # as text, or with very long comments

@@ -53,7 +53,7 @@ def load_items(source: Source, checks: RecordChecks, items: Sequence[SourceItem]
 
 @contextmanager
 def loading_in_processes(source: Source, checks: RecordChecks, jobs: int) -> Iterator[RecordLoader]:
-    """A loader that uses ``jobs`` processes while the body runs.
+    """Yield a loader that uses ``jobs`` processes while the body runs.
 
     Raises WorkerError when it is called, if a process died.
     """

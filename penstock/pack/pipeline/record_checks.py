@@ -121,7 +121,7 @@ class RecordChecks:
 
 
 def make_stored_schema(schema: Schema, resizing: Resizing | None) -> Schema:
-    """The fields of the source, with ``width`` and ``height`` if there is an ``image`` and no such fields.
+    """Return the fields of the source, with ``width`` and ``height`` if there is an ``image`` and no such fields.
 
     With ``resizing``, no image is stored turned, and no field says whether it is of the upright one.
     """
@@ -144,7 +144,7 @@ def find_new_numbers(held: Schema, wanted: Schema) -> dict[str, Array]:
 
 
 def renumber(value: object, numbers: Array) -> Value:
-    """A class number, or an array of them, with new numbers; None, and numbers of no class, stay as they are."""
+    """Return a class number, or an array of them, with new numbers; None, and numbers of no class, stay as they are."""
     if value is None:
         return None
     found = np.asarray(value)

@@ -150,7 +150,7 @@ class PackRun(Generic[T_prepared]):
         )
 
     def _open_items(self) -> Iterator[SourceItem | Skipped]:
-        """The items that are not packed yet, in order; those whose key is taken are left out."""
+        """Yield the items that are not packed yet, in order; those whose key is taken are left out."""
         committed = self._writer.committed
         begins_there = self._source.is_exact and self._source.has_random_access
         start = committed.consumed if begins_there else 0

@@ -48,7 +48,7 @@ class MeasuredShare:
         self._count = 0
 
     def is_next(self) -> bool:
-        """Whether to measure the next image."""
+        """Return whether to measure the next image."""
         self._count += 1
         return self._count <= _ALWAYS_MEASURED or self._count % _MEASURED == 0
 

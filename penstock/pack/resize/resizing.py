@@ -183,7 +183,7 @@ class Resizing:
         return ResizedImage(content, old, new, pixels, orientation)
 
     def _decode(self, encoded: bytes) -> Array:
-        """The upright pixels, with the channels and the depth that the format holds."""
+        """Return the upright pixels, with the channels and the depth that the format holds."""
         try:
             pixels = decode(encoded, mode="unchanged", orient=True, max_pixels=MAX_PIXELS)
         except UnsupportedImageError:

@@ -29,7 +29,7 @@ SOURCES.register("iterable", "penstock.pack.sources.iterables:IterableSource")
 
 
 def open_source(src: object, options: SourceOptions) -> Source:
-    """The source that ``src`` is.
+    """Return the source that ``src`` is.
 
     Raises
     ------

@@ -86,7 +86,7 @@ class AnnotationFields:
         return value if field.array is None or value is None else np.asarray(value, field.array.dtype)
 
     def _read_turned(self, path: str, orientation: int) -> bytes:
-        """A mask of an image as it is stored, turned as the image."""
+        """Return a mask of an image as it is stored, turned as the image."""
         mask = self._read(path)
         try:
             return orient_file(mask, orientation)
@@ -118,7 +118,7 @@ def _find_field(name: str, values: Sequence[Value], found: Annotations) -> Field
 
 
 def _find_array(arrays: Sequence[Value]) -> Field:
-    """The kind of arrays; axes on which they differ, and that of the objects, have any length."""
+    """Return the kind of arrays; axes on which they differ, and that of the objects, have any length."""
     dtype, axes = arrays[0].dtype.name, {array.ndim for array in arrays}
     if len(axes) > 1 or not all(array.dtype.kind in "biuf" and array.ndim for array in arrays):
         return Field("json")
@@ -128,7 +128,7 @@ def _find_array(arrays: Sequence[Value]) -> Field:
 
 
 def _make_unlabelled(width: int, height: int) -> bytes:
-    """A mask of an image that has none."""
+    """Return a mask of an image that has none."""
     file = io.BytesIO()
     Image.new("L", (width, height), _UNLABELLED).save(file, "PNG")
     return file.getvalue()

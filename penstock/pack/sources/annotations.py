@@ -52,7 +52,7 @@ class AnnotatedImages:
     upright: bool | None = None  # which pictures they are of, if that is said
 
     def read(self, classes: Sequence[str] | None) -> Annotations:
-        """The annotations, with everything that is wrong in them listed."""
+        """Return the annotations, with everything that is wrong in them listed."""
         return read(
             self.annotations, self.format, self.images, "skip",
             classes=classes, split=self.split, upright=self.upright, **self.options,
@@ -139,7 +139,7 @@ def _describe_problem(problem: AnnotationProblem) -> Skipped:
 
 
 def _list_unnamed(names: Sequence[str]) -> Iterator[Skipped]:
-    """The images that no annotation names; of very many, some are named and the others counted."""
+    """Yield the images that no annotation names; of very many, some are named and the others counted."""
     yield from (Skipped(name, "an image that no annotation names") for name in names[:_MAX_NAMED])
     if len(names) > _MAX_NAMED:
         yield Skipped("*", f"{counted(len(names) - _MAX_NAMED, 'more image')} that no annotation names")
@@ -163,7 +163,7 @@ def _find_torchvision(src: object) -> str | None:
 
 
 def _read_voc(dataset: DatasetLike, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
-    """The files of a ``VOCDetection``, in its order."""
+    """Return the files of a ``VOCDetection``, in its order."""
     folder = Path(dataset.targets[0]).absolute().parent.parent
     found = read(folder, "voc", on_error="skip", classes=classes, split=dataset.image_set)
     by_path = {found.root / record["image"]: record for record in found.records}
@@ -172,7 +172,7 @@ def _read_voc(dataset: DatasetLike, classes: Sequence[str] | None) -> tuple[Anno
 
 
 def _read_coco(dataset: DatasetLike, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
-    """The content of a ``CocoDetection``, which does not say where its file is, with paths below its folder."""
+    """Return the content of a ``CocoDetection``, which does not say where its file is, with paths below its folder."""
     folder = Path(dataset.root).absolute()
     source = AnnotationSource(folder, folder, folder, None)
     builder = RecordBuilder(source, classes)

@@ -101,7 +101,7 @@ class Source(ABC):
 
     @classmethod
     def recognises(cls, src: object) -> bool:  # noqa: ARG003  # the interface
-        """Whether ``src``, an argument of :func:`penstock.pack`, is a source of this kind; reads few bytes."""
+        """Return whether ``src``, an argument of :func:`penstock.pack`, is a source of this kind; reads few bytes."""
         return False
 
     @classmethod
@@ -137,12 +137,12 @@ class Source(ABC):
         """
 
     def describe_item(self, token: Index) -> str:
-        """Where an item is, beside its key: the beginning of what is said of it, such as ``"line 7: "``."""
+        """Return where an item is, beside its key: the beginning of what is said of it, such as ``"line 7: "``."""
         del token
         return ""
 
     def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
-        """What :meth:`load` gives for each of several items, read at once; thread-safe.
+        """Return what :meth:`load` gives for each of several items, read at once; thread-safe.
 
         None where a source cannot do so; then :meth:`load` is called for each, as where this raises an error.
         """

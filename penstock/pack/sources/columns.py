@@ -65,7 +65,7 @@ class PlannedColumn:
     suffixes: frozenset[str] = frozenset()
 
     def parse(self, value: object) -> Value:
-        """The value of a cell, as :class:`~penstock.pack.sources.conversion.RecordConverter` takes it.
+        """Return the value of a cell, as :class:`~penstock.pack.sources.conversion.RecordConverter` takes it.
 
         Raises PackError if it is no value of the field's kind.
         """
@@ -90,7 +90,7 @@ class PlannedColumn:
         return self._split(value)
 
     def _is_missing(self, value: str, stripped: str) -> bool:
-        """Whether a cell has no value: an empty text, and in a column of numbers a word for it."""
+        """Return whether a cell has no value: an empty text, and in a column of numbers a word for it."""
         if value == "":
             return self.is_text or self.field.kind != "text"
         return stripped in MISSING_WORDS and not _keeps_words(self.field, is_text=self.is_text)
@@ -131,7 +131,7 @@ class ColumnPlan:
         return {name: each for name, each in self.columns.items() if each.field.kind in kinds}
 
     def parse(self, row: Mapping[str, Value]) -> dict[str, Value]:
-        """The values of a row by field.
+        """Return the values of a row by field.
 
         Raises PackError if a cell is no value of its field's kind.
         """
@@ -232,7 +232,7 @@ class _ColumnSurvey:
         return tuple(sorted({text.strip() for text in (*(self._texts or ()), *self._words)} - {""}))
 
     def notes(self, field: Field) -> Iterator[str]:
-        """What is read otherwise than it stands, where the column became ``field``."""
+        """Yield what is read otherwise than it stands, where the column became ``field``."""
         if field.kind == "label" and field.classes and (padded := {t for t in self._texts or () if t != t.strip()}):
             yield f"column {self.name!r}: blanks around names of classes are no part of them, such as {min(padded)!r}"
         seen: dict[str, str] = {}
@@ -259,7 +259,7 @@ class _ColumnSurvey:
         return tuple(sorted(names | self._names))
 
     def find_field(self) -> Field | None:
-        """The field for these values; None if there is no value."""
+        """Return the field for these values; None if there is no value."""
         if self.suffixes:
             if self.suffixes == SOUND_SUFFIXES:
                 return Field("bytes")
@@ -271,7 +271,7 @@ class _ColumnSurvey:
         return Field("json" if self._found.kind == EMPTY else self._found.kind)
 
     def _find_field_of_texts(self) -> Field:
-        """The field for texts that may be numbers; pandas writes integers as 1.0 where a value is missing."""
+        """Return the field for texts that may be numbers; pandas writes integers as 1.0 where a value is missing."""
         if self._is_text and not self._is_label and _TEXT_NAMES.fullmatch(self._field):
             return Field("text")
         has_gaps = self._has_gaps or self._words
@@ -353,7 +353,7 @@ def _warn(
 
 
 def _keeps_words(field: Field, *, is_text: bool) -> bool:
-    """Whether a word such as NA is a value as any other, because values are texts."""
+    """Return whether a word such as NA is a value as any other, because values are texts."""
     texts = {"text", "image", "mask", "bytes", *(() if is_text else ["json"]), *(["label"] if field.classes else ())}
     return field.kind in texts
 

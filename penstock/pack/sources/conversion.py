@@ -48,7 +48,7 @@ class PictureEncoding:
         return cls(found[1], quality)
 
     def encode(self, picture: Value) -> bytes:
-        """The bytes of a picture of Pillow; as PNG unless the format is ``jpeg``.
+        """Return the bytes of a picture of Pillow; as PNG unless the format is ``jpeg``.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class RecordConverter:
         return (PictureEncoding("png") if kind == "mask" else self.encoding).encode(value)
 
     def _read_file(self, path: str | Path) -> bytes:
-        """The bytes of a file; a path that is no file as it stands may be one of another system."""
+        """Return the bytes of a file; a path that is no file as it stands may be one of another system."""
         root = self.root or Path()
         try:
             return (root / path).read_bytes()
@@ -200,7 +200,7 @@ class RecordConverter:
 
 
 def _to_array(value: object, kind: ArrayKind, *, may_round: bool) -> Array | None:
-    """The array in the dtype of its field; None if its shape is another one, or a number would change."""
+    """Return the array in the dtype of its field; None if its shape is another one, or a number would change."""
     if not isinstance(value, np.ndarray | list | tuple):
         return None
     try:
@@ -213,7 +213,7 @@ def _to_array(value: object, kind: ArrayKind, *, may_round: bool) -> Array | Non
 
 
 def _to_picture(array: Array, *, is_mask: bool) -> Value:
-    """A picture of Pillow with the values of an array; the array itself if there is none."""
+    """Return a picture of Pillow with the values of an array; the array itself if there is none."""
     from PIL import Image
 
     if array.ndim == 3 and array.shape[2] == 1:

@@ -81,7 +81,7 @@ class DatasetSource(Source):
 
     @classmethod
     def recognises(cls, src: object) -> bool:
-        """A dataset, a list, an array, or a mapping of columns."""
+        """Recognise a dataset, a list, an array, or a mapping of columns."""
         if isinstance(src, Mapping):
             return is_columns(src)
         has_length = hasattr(src, "__len__") and hasattr(src, "__getitem__")
@@ -176,7 +176,7 @@ class ColumnRows:
 
 
 def is_columns(mapping: Mapping[Value, Value]) -> bool:
-    """Whether the values of a mapping are columns of one length."""
+    """Return whether the values of a mapping are columns of one length."""
     columns = list(mapping.values())
     if not columns or any(isinstance(each, str | bytes) or not hasattr(each, "__len__") for each in columns):
         return False
@@ -184,7 +184,7 @@ def is_columns(mapping: Mapping[Value, Value]) -> bool:
 
 
 def _is_stored_as_is(column: object, field: Field) -> bool:
-    """Whether the rows of a column are values of a field, without conversion."""
+    """Return whether the rows of a column are values of a field, without conversion."""
     if not isinstance(column, np.ndarray):
         return False
     kind = field.pixels or field.array
@@ -195,7 +195,7 @@ def _is_stored_as_is(column: object, field: Field) -> bool:
 
 
 def _as_column(column: object) -> Value:
-    """A column as a sequence; masked numbers are None."""
+    """Return a column as a sequence; masked numbers are None."""
     if isinstance(column, np.ma.MaskedArray) and column.ndim == 1:
         return column.tolist() if np.ma.is_masked(column) else plain(column)
     return column if isinstance(column, list | tuple) else plain(column)

@@ -38,7 +38,7 @@ class FrameTable(Table):
         return {**self.__dict__, "_frame": None}
 
     def rows(self) -> Iterator[TableRow]:
-        """The rows, in order; missing values are None."""
+        """Yield the rows, in order; missing values are None."""
         for number, values in enumerate(_read_rows(self._frame)):
             if not isinstance(values, Mapping):
                 raise PackError(f"row {number} must be a dict, as the first one is, got {type(values).__name__}")
@@ -64,7 +64,7 @@ class FrameSource(ManifestSource):
 
 
 def _prepare(frame: Value) -> Value:
-    """The dataframe of pandas, with named indices as columns; another one as a table of Arrow.
+    """Return the dataframe of pandas, with named indices as columns; another one as a table of Arrow.
 
     Raises ArgumentError if its columns have no names, or equal ones.
     """
@@ -86,7 +86,7 @@ def _prepare(frame: Value) -> Value:
 
 
 def _find_categories(frame: Value) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The columns of categories that are texts and have an order of their own, and the categories."""
+    """Yield the columns of categories that are texts and have an order of their own, and the categories."""
     for name in frame.columns if hasattr(frame, "iterrows") else ():
         categories = list(getattr(frame[name].dtype, "categories", ()))
         if categories and all(isinstance(each, str) for each in categories):
@@ -109,7 +109,7 @@ def _read_rows(frame: Value) -> Iterator[object]:
 
 
 def _simplify(name: str, value: object) -> object:
-    """A cell as a file would have it: NaN is missing, a path is text."""
+    """Return a cell as a file would have it: NaN is missing, a path is text."""
     if isinstance(value, float | dt.datetime) and value != value:  # noqa: PLR0124  # NaN, NaT
         return None
     if is_pil(value):

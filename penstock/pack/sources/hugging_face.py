@@ -27,7 +27,7 @@ class HuggingFaceSource(DatasetSource):
 
     @classmethod
     def recognises(cls, src: object) -> bool:
-        """A ``datasets.Dataset``, or a mapping of splits."""
+        """Recognise a ``datasets.Dataset``, or a mapping of splits."""
         return _is_a(src, "Dataset") or _is_a(src, "DatasetDict") or _is_a(src, "IterableDatasetDict")
 
     @classmethod
@@ -48,7 +48,7 @@ class HuggingFaceStream(IterableSource):
 
     @classmethod
     def recognises(cls, src: object) -> bool:
-        """A ``datasets.IterableDataset``."""
+        """Recognise a ``datasets.IterableDataset``."""
         return _is_a(src, "IterableDataset")
 
     @classmethod
@@ -84,13 +84,13 @@ def _take_bytes(row: Mapping[str, Value], files: frozenset[str]) -> dict[str, Va
 
 
 def _is_a(src: object, name: str) -> bool:
-    """Whether it is of a class of the library, if that is imported."""
+    """Return whether it is of a class of the library, if that is imported."""
     kind = getattr(sys.modules.get("datasets"), name, None)
     return isinstance(kind, type) and isinstance(src, kind)
 
 
 def _leave_encoded(dataset: DatasetLike) -> DatasetLike:
-    """The dataset with images and sounds that are not decoded."""
+    """Return the dataset with images and sounds that are not decoded."""
     library = sys.modules["datasets"]
     for name, feature in (dataset.features or {}).items():
         if isinstance(feature, library.Image | library.Audio):
@@ -104,7 +104,7 @@ def _list_files(features: Mapping[str, object]) -> frozenset[str]:
 
 
 def _find_fields(features: Mapping[str, object]) -> dict[str, Field]:
-    """The fields that features say; for others, kinds are found from the values."""
+    """Return the fields that features say; for others, kinds are found from the values."""
     found = {name: _find_field(name, feature) for name, feature in features.items()}
     return {name: field for name, field in found.items() if field is not None}
 

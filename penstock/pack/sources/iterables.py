@@ -129,14 +129,14 @@ class IterableSource(Source):
 
 
 def check_source_id(source_id: object) -> str | None:
-    """The id of a source; ArgumentError unless it is text."""
+    """Return the id of a source; ArgumentError unless it is text."""
     if source_id is None or (isinstance(source_id, str) and source_id):
         return source_id
     raise ArgumentError(f"source_id must be text that names the samples and their order, got {source_id!r:.80}")
 
 
 def unbatch(batches: Iterable[Sample]) -> Iterator[Sample]:
-    """The rows of collated batches: dicts or tuples of columns, or one array.
+    """Yield the rows of collated batches: dicts or tuples of columns, or one array.
 
     Raises PackError if the columns of a batch have no common length.
     """
@@ -167,5 +167,5 @@ def unbatch(batches: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def _is_loader(src: object) -> bool:
-    """Whether it is a loader: torch's, penstock's, or one with their attributes."""
+    """Return whether it is a loader: torch's, penstock's, or one with their attributes."""
     return all(hasattr(src, name) for name in ("dataset", "batch_sampler", "batch_size", "collate_fn"))

@@ -51,7 +51,7 @@ class PackedTable(Table):
     """A table as a source: what is wrong with it is a :class:`PackError`."""
 
     def rows(self) -> Iterator[TableRow]:
-        """The rows, in order."""
+        """Yield the rows, in order."""
         try:
             yield from super().rows()
         except StoreError as error:
@@ -94,7 +94,7 @@ class ManifestSource(Source):
 
     @classmethod
     def recognises(cls, src: object) -> bool:
-        """A file with the ending of a table; a Parquet file only if it has paths of images and no images."""
+        """Recognise a file with the ending of a table; a Parquet file only if it has paths of images and no images."""
         if not isinstance(src, str | os.PathLike):
             return False
         path = Path(os.fsdecode(src))
@@ -128,7 +128,7 @@ class ManifestSource(Source):
         return self._converter.convert(self._plan.parse(token.values))
 
     def describe_item(self, token: Index) -> str:
-        """The line of a row, and the path of its first file if its key is none."""
+        """Return the line of a row, and the path of its first file if its key is none."""
         columns = [each.column for each in self._plan.files.values()]
         value = None if not columns or self._key_column in columns else token.values.get(columns[0])
         return f"{self._table.describe(token)}{f' ({value})' if isinstance(value, str) else ''}: "
@@ -211,14 +211,14 @@ def _find_file(root: Path, value: str, listings: FolderListings) -> _NamedFile |
 
 
 def _make_key(value: object, paths: Mapping[str, str]) -> str:
-    """The key that a cell is: the path of its file, a text or a number; empty if it is none."""
+    """Return the key that a cell is: the path of its file, a text or a number; empty if it is none."""
     if isinstance(value, str):
         return paths.get(value, value)
     return str(value) if isinstance(value, int) else ""
 
 
 def _choose_key(plan: ColumnPlan, key: str | None) -> str | None:
-    """The column that names records; None for their numbers."""
+    """Return the column that names records; None for their numbers."""
     columns = {name: each.column for name, each in plan.columns.items()}
     if key is not None:
         if key in columns or key in columns.values():
@@ -233,7 +233,7 @@ def _choose_key(plan: ColumnPlan, key: str | None) -> str | None:
 
 
 def _has_paths(path: Path) -> bool:
-    """Whether a Parquet file has a column of paths of images, and no column of bytes."""
+    """Return whether a Parquet file has a column of paths of images, and no column of bytes."""
     try:
         rows = [row.values for row in itertools.islice(PackedTable(path).rows(), INFERRED_FROM)]
     except (PackError, ImportError):
@@ -243,7 +243,7 @@ def _has_paths(path: Path) -> bool:
 
 
 def names_images(rows: Sequence[object]) -> bool:
-    """Whether rows are dicts without an image, and most values of one of their columns are paths of images."""
+    """Return whether rows are dicts without an image, and most values of one of their columns are paths of images."""
     columns: dict[str, list[object]] = {}
     for row in rows:
         if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):

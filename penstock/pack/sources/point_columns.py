@@ -47,7 +47,7 @@ class PointColumns:
     field: Field
 
     def parse(self, row: Mapping[str, Value]) -> Value:
-        """The points of a row, float64 (k, 2|3).
+        """Return the points of a row, float64 (k, 2|3).
 
         Raises PackError if a coordinate is no number.
         """
@@ -57,7 +57,7 @@ class PointColumns:
         return found
 
     def notes(self, rows: Iterable[Mapping[str, Value]]) -> Iterator[str]:
-        """What is likely to be wrong with the points of the first rows."""
+        """Yield what is likely to be wrong with the points of the first rows."""
         with suppress(PackError):  # said where the row is packed
             found = np.concatenate([self.parse(row)[:, :2] for row in itertools.islice(rows, INFERRED_FROM)])
             known = found[~np.isnan(found)]
@@ -69,7 +69,7 @@ class PointColumns:
 
 
 def find_points(numbers: Mapping[str, bool], taken: Collection[str], given: GivenSchema) -> dict[str, PointColumns]:
-    """The field of the points of a table, by its name; empty if there are none.
+    """Return the field of the points of a table, by its name; empty if there are none.
 
     ``numbers``: by column that may be one of a point, whether it has numbers; most must have. ``taken``: names of other
     fields. ``given``: columns that it names are fields of their own.

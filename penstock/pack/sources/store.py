@@ -105,7 +105,7 @@ class StoreSource(Source):
                 refuse_array(name, fields[name])
 
     def digest(self) -> str:
-        """That of the store."""
+        """Return that of the store."""
         return self.store.digest()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -163,5 +163,5 @@ def refuse_annotations(folder: Path) -> None:
 
 
 def _make_owned(store: Store) -> StoreSource:
-    """The source in a worker process, with a store of its own."""
+    """Return the source in a worker process, with a store of its own."""
     return StoreSource(store, is_owned=True)

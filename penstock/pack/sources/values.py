@@ -47,7 +47,7 @@ _MAX_PIXELS: Final = 1 << 27
 
 
 def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
-    """The value without its framework: tensors are arrays on the CPU, array scalars are numbers."""
+    """Return the value without its framework: tensors are arrays on the CPU, array scalars are numbers."""
     if value is None or type(value) in {str, bytes, int, float, bool, dict} or is_pil(value):
         return value
     if hasattr(value, "detach"):
@@ -155,7 +155,7 @@ def _guess_list(name: str, values: Sequence[Value]) -> ValueKind:
 
 
 def suggest_kind(name: str, kind: str, value: object) -> str:
-    """The kind of a field of ``kind`` that holds a value too; empty if there is none."""
+    """Return the kind of a field of ``kind`` that holds a value too; empty if there is none."""
     try:
         united = unite_kinds(ValueKind(kind, is_list=isinstance(value, list | tuple)), guess(name, value, "png"))
     except PackError:
@@ -164,7 +164,7 @@ def suggest_kind(name: str, kind: str, value: object) -> str:
 
 
 def is_image(content: bytes) -> bool:
-    """Whether bytes are an encoded image: by their header, which is read."""
+    """Return whether bytes are an encoded image: by their header, which is read."""
     try:
         fallback.sniff(content[:32])
         fallback.image_size(content, _MAX_PIXELS)
@@ -174,12 +174,12 @@ def is_image(content: bytes) -> bool:
 
 
 def names_image(text: str) -> bool:
-    """Whether a text ends as the path of an image."""
+    """Return whether a text ends as the path of an image."""
     return os.path.splitext(text.rstrip())[1].lower() in _NAMED_SUFFIXES  # noqa: PTH122  # a text
 
 
 def to_json(value: object) -> Value:
-    """A value that JSON holds, with arrays as lists and array scalars as numbers.
+    """Return a value that JSON holds, with arrays as lists and array scalars as numbers.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def _to_builtin(value: object) -> Value:
 
 
 def describe(value: object) -> str:
-    """A value in an error: its type, with dtype and shape or its beginning."""
+    """Return a value in an error: its type, with dtype and shape or its beginning."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
     if isinstance(value, bytes):

@@ -117,14 +117,14 @@ class ColumnarStore(ContainerStore[T_opened]):
         self._count = count
 
     def make_reader(self, get_chunks: GetChunks) -> ColumnarReader:
-        """What reads rows of columns that are in memory, or mapped."""
+        """Return what reads rows of columns that are in memory, or mapped."""
         return ColumnarReader(self._plan.fields, get_chunks, self._image_files)
 
     def __len__(self) -> int:
         return self._count
 
     def files_of(self, indices: Sequence[int]) -> Iterable[int]:
-        """The files of the parts that have these records."""
+        """Return the files of the parts that have these records."""
         files, starts = self._file_of, self._starts
         if files is None or len(self._files) == 1:
             return super().files_of(indices)
@@ -133,7 +133,7 @@ class ColumnarStore(ContainerStore[T_opened]):
     def find_rows(
         self, opened: T_opened, indices: Sequence[int], field: str | None = None
     ) -> tuple[ColumnarReader, Callable[[int], int]]:
-        """What reads some records (of one field, or of all), and what gives the row that a record has there."""
+        """Return what reads some records (of one field, or of all), and what gives the row that a record has there."""
         del indices, field
         return opened, int if self._rows is None else self._rows.item
 
@@ -143,12 +143,12 @@ class ColumnarStore(ContainerStore[T_opened]):
         return super().read_keys() if key is None else self.read_key_column(self.get_opened(), key)
 
     def read_key_column(self, opened: T_opened, key: tuple[str, ...]) -> Sequence[str]:
-        """The keys in the column ``key[0]``, at the path of the other names."""
+        """Return the keys in the column ``key[0]``, at the path of the other names."""
         column, *path = key
         return ColumnKeys(TextColumn(opened.get_chunks(column, path), path), self._rows)
 
     def read_column(self, opened: T_opened, field: str) -> Array | list[object]:
-        """A column, without an object for each number."""
+        """Return a column, without an object for each number."""
         return opened.read_column(field, self._count, self._rows)
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -163,13 +163,13 @@ class ColumnarStore(ContainerStore[T_opened]):
         return self.make_record_reader(opened, [index])(index)
 
     def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
-        """What gives records, field by field."""
+        """Return what gives records, field by field."""
         reader, row_of = self.find_rows(opened, indices)
         read, keys = reader.read, self.keys()
         return lambda index: Record(index, keys[index], read(row_of(index)))
 
     def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], object]:
-        """What gives one field, without the others."""
+        """Return what gives one field, without the others."""
         reader, row_of = self.find_rows(opened, indices, field)
         get = reader.open_field(field)
         return get if row_of is int else lambda index: get(row_of(index))

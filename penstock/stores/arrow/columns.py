@@ -63,7 +63,7 @@ class _Column(ABC):
 
     @abstractmethod
     def get(self, row: int) -> object:
-        """The value of a row, which is in the column; None if it is null."""
+        """Return the value of a row, which is in the column; None if it is null."""
 
 
 class BinaryColumn:
@@ -82,7 +82,7 @@ class BinaryColumn:
         return self._starts[-1]
 
     def get(self, row: int) -> memoryview | None:
-        """The bytes of a row, which is in the column; None if it is null."""
+        """Return the bytes of a row, which is in the column; None if it is null."""
         number = bisect_right(self._starts, row) - 1
         chunk, row = self._chunks[number], row - self._starts[number]
         if not isinstance(chunk, tuple):
@@ -105,7 +105,7 @@ class TextColumn(_Column):
     """Text: a str for each value. Values of other types are written as pyarrow converts them to Python."""
 
     def get(self, row: int) -> str | None:
-        """The text of a row; None if it is null."""
+        """Return the text of a row; None if it is null."""
         value = self._to_python(self._values[row])
         if value is None:
             return None
@@ -135,14 +135,14 @@ class NumberColumn(_Column):
             self._numbers = np.where(self._nulls, dtype.type(0), self._numbers)
 
     def get(self, row: int) -> int | float | None:
-        """The number of a row; None if it is null."""
+        """Return the number of a row; None if it is null."""
         if self._nulls is not None and self._nulls[row]:
             return None
         number: int | float = self._numbers.item(row)
         return number
 
     def to_numpy(self, *, is_float: bool) -> Array:
-        """All values as 64-bit floats or integers, a null as NaN or -1: a view where they are stored so."""
+        """Return all values as 64-bit floats or integers, a null as NaN or -1: a view where they are stored so."""
         whole = cast_exactly(self._numbers, np.dtype(np.float64 if is_float else np.int64))[:]
         if self._nulls is not None:
             whole = np.where(self._nulls, np.nan if is_float else -1, whole)
@@ -163,7 +163,7 @@ class ListColumn(_Column):
             self._steps, self._dtype = _find_numbers(self._values.type, self._names)
 
     def get(self, row: int) -> Array | None:
-        """The array of a row; None if it is null."""
+        """Return the array of a row; None if it is null."""
         values = self._values[row].values
         if values is None:
             return None
@@ -190,7 +190,7 @@ class JsonColumn(_Column):
     """Other values, as pyarrow converts it to Python: lists, mappings, numbers, text, None."""
 
     def get(self, row: int) -> object:
-        """The value of a row; None if it is null."""
+        """Return the value of a row; None if it is null."""
         return _to_json(self._to_python(self._values[row]))
 
 
@@ -224,7 +224,7 @@ def _convert_simply(scalar: pa.Scalar) -> object:
 
 
 def _convert_nanoseconds(scalar: pa.Scalar) -> object:
-    """A value in which there may be times in nanoseconds."""
+    """Return a value in which there may be times in nanoseconds."""
     from pyarrow import types
 
     kind = scalar.type
@@ -241,7 +241,7 @@ def _convert_nanoseconds(scalar: pa.Scalar) -> object:
 
 
 def _write_nanoseconds(value: int, kind: pa.DataType) -> str:
-    """A time in nanoseconds, as Python writes times in microseconds; with nine digits where it has more."""
+    """Return a time in nanoseconds, as Python writes times in microseconds; with nine digits where it has more."""
     from pyarrow import types
     from pyarrow.lib import string_to_tzinfo
 
@@ -261,7 +261,7 @@ def _find_nulls(array: pa.Array) -> Array:
 
 
 def _descend_all(chunks: Sequence[pa.Array], path: Sequence[str]) -> tuple[list[pa.Array], list[str]]:
-    """The arrays at a path of those chunks that have rows; a row is null if it is null in an array on the way.
+    """Return the arrays at a path of those chunks that have rows; a row is null if it is null in an array on the way.
 
     The path ends at a list: the names that are left are those of children in the list.
     """
@@ -279,14 +279,14 @@ def _descend_all(chunks: Sequence[pa.Array], path: Sequence[str]) -> tuple[list[
 
 
 def _storage_of(array: pa.Array) -> pa.Array:
-    """The array below an extension type, such as those that ``datasets`` registers."""
+    """Return the array below an extension type, such as those that ``datasets`` registers."""
     while hasattr(array, "storage"):
         array = array.storage
     return array
 
 
 def _open_bytes(array: pa.Array) -> pa.Array | tuple[memoryview, memoryview, Array | None]:
-    """The offsets, the bytes and the nulls of an array of bytes or text; the array, if it has another layout."""
+    """Return the offsets, the bytes and the nulls of an array of bytes or text; the array, if it has another layout."""
     from pyarrow import types
 
     kind = array.type
@@ -321,7 +321,7 @@ def _find_numbers(arrow_type: pa.DataType, names: list[str]) -> tuple[list[str |
 
 
 def _measure(lists: pa.Array) -> tuple[int, int]:
-    """Where the values of some lists begin, and how many each list has."""
+    """Return where the values of some lists begin, and how many each list has."""
     offsets = view_numbers(lists.offsets, np.dtype(np.int32 if lists.offsets.type.bit_width == 32 else np.int64))
     lengths = offsets[1:] - offsets[:-1]
     if (lengths != lengths[:1]).any():
@@ -330,7 +330,7 @@ def _measure(lists: pa.Array) -> tuple[int, int]:
 
 
 def _to_json(value: object) -> object:
-    """A value that JSON can hold; dates and other objects become text."""
+    """Return a value that JSON can hold; dates and other objects become text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, dict):

@@ -71,7 +71,7 @@ def _list_classes(features: object) -> dict[str, tuple[str, ...]]:
 
 
 def feature_of_child(feature: object, name: str) -> object:
-    """The feature of a child of a struct, a list of structs, or a sequence."""
+    """Return the feature of a child of a struct, a list of structs, or a sequence."""
     while isinstance(feature, list) and feature:
         feature = feature[0]
     feature = _skip_lists(feature)
@@ -92,14 +92,14 @@ def _skip_lists(feature: object) -> object:
 
 
 def storage_type_of(arrow_type: pa.DataType) -> pa.DataType:
-    """The type below an extension type."""
+    """Return the type below an extension type."""
     while hasattr(arrow_type, "storage_type"):
         arrow_type = arrow_type.storage_type
     return arrow_type
 
 
 def make_dtype(arrow_type: pa.DataType) -> DType | None:
-    """The NumPy dtype of an Arrow type of numbers or booleans; None for other types."""
+    """Return the NumPy dtype of an Arrow type of numbers or booleans; None for other types."""
     from pyarrow import types
 
     is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
@@ -107,7 +107,7 @@ def make_dtype(arrow_type: pa.DataType) -> DType | None:
 
 
 def is_binary(arrow_type: pa.DataType) -> bool:
-    """Whether values of a type are bytes."""
+    """Return whether values of a type are bytes."""
     from pyarrow import types
 
     if types.is_dictionary(arrow_type):
@@ -117,14 +117,14 @@ def is_binary(arrow_type: pa.DataType) -> bool:
 
 
 def is_text(arrow_type: pa.DataType) -> bool:
-    """Whether values of a type are text."""
+    """Return whether values of a type are text."""
     from pyarrow import types
 
     return any(is_kind(arrow_type) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def is_list(arrow_type: pa.DataType) -> bool:
-    """Whether values of a type are lists, of one length or of any."""
+    """Return whether values of a type are lists, of one length or of any."""
     from pyarrow import types
 
     return any(is_kind(arrow_type) for is_kind in (types.is_list, types.is_large_list, types.is_fixed_size_list))
@@ -140,7 +140,7 @@ def axes_of(arrow_type: pa.DataType) -> tuple[str, DType | None]:
 
 
 def children_of(arrow_type: pa.DataType) -> dict[str, pa.DataType]:
-    """The types of the children of a struct, by name; empty for other types."""
+    """Return the types of the children of a struct, by name; empty for other types."""
     from pyarrow import types
 
     if not types.is_struct(arrow_type):
@@ -150,5 +150,5 @@ def children_of(arrow_type: pa.DataType) -> dict[str, pa.DataType]:
 
 
 def has_child(arrow_type: pa.DataType, path: Sequence[str]) -> bool:
-    """Whether a struct type has a child at a path; every type has one at the empty path."""
+    """Return whether a struct type has a child at a path; every type has one at the empty path."""
     return not path or (path[0] in (found := children_of(arrow_type)) and has_child(found[path[0]], path[1:]))

@@ -84,7 +84,7 @@ class FieldsPlan:
     """Columns, or children of them, that are not read although nobody asked to leave them out."""
 
     def describe(self) -> str:
-        """Which column is what: the end of a sentence."""
+        """Return which column is what: the end of a sentence."""
         return ", ".join([self.roles.describe(), *self.notes, *(f"{e.key!r}: {e.reason}" for e in self.left_out)])
 
 
@@ -212,7 +212,7 @@ def _plan_pixels(name: str, arrow_type: pa.DataType, options: Stated) -> ColumnF
 
 
 def _plan_simple(name: str, arrow_type: pa.DataType, feature: object) -> ColumnField | None:
-    """A field of numbers, text, or lists of numbers; None for other types."""
+    """Return a field of numbers, text, or lists of numbers; None for other types."""
     from pyarrow import types
 
     classes = class_names(feature)

@@ -97,7 +97,7 @@ class ArrowStore(ColumnarStore[ColumnarReader]):
 
     @staticmethod
     def find_files(paths: Sequence[Path], split: str | None) -> tuple[Path, list[Path]]:
-        """The folder of a container, and its files in order."""
+        """Return the folder of a container, and its files in order."""
         first = paths[0]
         if len(paths) > 1 or not first.is_dir():
             return first.parent, list(paths)
@@ -120,7 +120,7 @@ class ArrowStore(ColumnarStore[ColumnarReader]):
 
     @staticmethod
     def map_table(path: Path) -> pa.Table:
-        """The table in a file, whose buffers are pages of the mapped file."""
+        """Return the table in a file, whose buffers are pages of the mapped file."""
         from pyarrow import ipc, memory_map
 
         os.close(open_regular(path))
@@ -153,7 +153,7 @@ class ArrowStore(ColumnarStore[ColumnarReader]):
 
 
 def _common_schema(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Schema:
-    """The schema of all files.
+    """Return the schema of all files.
 
     Raises StoreFormatError if the columns of two files differ.
     """

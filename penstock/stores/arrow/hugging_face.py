@@ -76,12 +76,12 @@ class HuggingFaceStore(ColumnarStore[ColumnarReader]):
 
     @classmethod
     def wraps(cls, value: object) -> bool:
-        """Whether an object is a dataset, or a mapping of splits to datasets; imports nothing."""
+        """Return whether an object is a dataset, or a mapping of splits to datasets; imports nothing."""
         names = {f"{each.__module__}.{each.__name__}" for each in type(value).__mro__}
         return bool(names & {"datasets.arrow_dataset.Dataset", "datasets.dataset_dict.DatasetDict"})
 
     def open_files(self) -> ColumnarReader:
-        """The readers of this process."""
+        """Return the readers of this process."""
         return self.make_reader(lambda name, _: self._table.column(name).chunks)
 
     def digest(self) -> str:

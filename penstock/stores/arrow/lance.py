@@ -112,7 +112,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """A folder with the versions of a dataset, which has no data if it has no rows."""
+        """Recognise a folder with the versions of a dataset, which has no data if it has no rows."""
         where = Path(path)
         return (where / "_versions").is_dir() and any((where / name).is_dir() for name in ("data", "_transactions"))
 
@@ -130,13 +130,13 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
         return self.make_reader(lambda name, _: table.column(name).chunks), rows.__getitem__
 
     def read_key_column(self, opened: lance.LanceDataset, key: tuple[str, ...]) -> Sequence[str]:
-        """The keys; the column is read once."""
+        """Return the keys; the column is read once."""
         with self._calling():
             table = opened.to_table(columns={"key": ".".join(key) if len(key) > 1 else f"`{key[0]}`"})
         return ColumnKeys(TextColumn(table.column("key").chunks))
 
     def read_column(self, opened: lance.LanceDataset, field: str) -> Array | list[object]:
-        """A column, without an object for each number."""
+        """Return a column, without an object for each number."""
         with self._calling():
             table = opened.to_table(columns=[each.column for each in self._plan.fields if each.name == field])
         return self.make_reader(lambda name, _: table.column(name).chunks).read_column(field, len(self), None)
@@ -204,7 +204,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
 
 
 def _find_options(location: Location) -> dict[str, str] | None:
-    """What Lance's own client of object storage is given, whose options are named as those of obstore."""
+    """Return what Lance's own client of object storage is given, whose options are named as those of obstore."""
     remote = location.remote
     if remote is None:
         return None
@@ -223,7 +223,7 @@ def _refuse_irregular(folder: Path, where: str) -> None:
 
 
 def _list_files(dataset: lance.LanceDataset, folder: Path) -> list[Path]:
-    """The files that hold the rows of the dataset."""
+    """Return the files that hold the rows of the dataset."""
     names = [entry.path for fragment in dataset.get_fragments() for entry in fragment.data_files()]
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in names):
         raise StoreFormatError("the dataset names files outside of its folder", store=str(folder))
@@ -237,7 +237,7 @@ def _is_lance_blob(field: pa.Field) -> bool:
 
 
 def _with_plain_blobs(schema: pa.Schema, is_blob: Mapping[str, bool]) -> pa.Schema:
-    """The schema of what :meth:`LanceStore._take` returns."""
+    """Return the schema of what :meth:`LanceStore._take` returns."""
     import pyarrow as pa
 
     plain = [each.with_type(pa.large_binary()) if is_blob[each.name] else each for each in schema]
@@ -245,7 +245,7 @@ def _with_plain_blobs(schema: pa.Schema, is_blob: Mapping[str, bool]) -> pa.Sche
 
 
 def _read_blobs(dataset: lance.LanceDataset, name: str, numbers: list[int]) -> list[bytes | None]:
-    """The values of a column in Lance's encoding for large values; older versions leave out null rows."""
+    """Return the values of a column in Lance's encoding for large values; older versions leave out null rows."""
     blobs = dataset.take_blobs(name, indices=numbers)
     if len(blobs) != len(numbers):
         blobs = [next(iter(dataset.take_blobs(name, indices=[number])), None) for number in numbers]

@@ -115,7 +115,7 @@ class ParquetStore(ColumnarStore[ParquetReader]):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """A Parquet file, or a folder of them that is no folder of images."""
+        """Recognise a Parquet file, or a folder of them that is no folder of images."""
         return holds_parquet(path)
 
     @classmethod
@@ -156,7 +156,7 @@ class ParquetStore(ColumnarStore[ParquetReader]):
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished file or folder holds, if it was written with this schema and source."""
+        """Return what the finished file or folder holds, if it was written with this schema and source."""
         from penstock.stores.arrow.parquet_writer import read_written  # readers need not load it
 
         return read_written(location, schema, source)

@@ -68,7 +68,7 @@ class ParquetIndex:
 
 
 def holds_parquet(path: str) -> bool:
-    """Whether a path is a Parquet file, or a folder of them that is no folder of images."""
+    """Return whether a path is a Parquet file, or a folder of them that is no folder of images."""
     where = Path(path)
     if not where.is_dir():
         return has_magic(where, _MAGIC)
@@ -85,7 +85,7 @@ def holds_parquet(path: str) -> bool:
 
 
 def find_parquet_files(paths: Sequence[Path], split: str | None) -> list[Path]:
-    """The files of a container, in order.
+    """Return the files of a container, in order.
 
     Raises ArgumentError if there are several splits and none is stated, or the stated one is not there. Raises
     StoreFormatError if a shard is missing. Raises StoreNotFoundError if nothing is there.
@@ -130,7 +130,7 @@ def open_parquet(path: Path, *, check: bool = False, metadata: pq.FileMetaData |
 
 
 def read_footers(paths: Sequence[Path]) -> ParquetIndex:
-    """The index of some files.
+    """Return the index of some files.
 
     Raises StoreFormatError if a file is damaged, or the columns of two files differ.
     """
@@ -156,7 +156,7 @@ def read_footers(paths: Sequence[Path]) -> ParquetIndex:
 
 
 def _begin_index(file: pq.ParquetFile) -> ParquetIndex:
-    """The columns of a file."""
+    """Return the columns of a file."""
     columns = [file.schema.column(number) for number in range(len(file.schema))]
     paths = [column.path for column in columns]
     index = ParquetIndex(file.schema_arrow, dict.fromkeys(paths, 0), {}, {path: [] for path in paths})

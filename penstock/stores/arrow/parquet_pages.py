@@ -65,7 +65,7 @@ class PageValues:
     ends: memoryview  # for each row where its value ends; -1 for a null
 
     def get(self, row: int) -> memoryview | None:
-        """The bytes of a row of the page."""
+        """Return the bytes of a row of the page."""
         begin = self.begins[row]
         return None if begin < 0 else self.content[begin : self.ends[row]]
 
@@ -112,17 +112,17 @@ class ChunkPages:
         self._walk(rows)
 
     def get_span(self, number: int) -> tuple[int, int]:
-        """Where a page begins in the chunk, and its number of bytes."""
+        """Return where a page begins in the chunk, and its number of bytes."""
         page = self._pages[number]
         return page.begin, page.nbytes
 
     def find(self, row: int) -> tuple[int, int]:
-        """The number of the page that has a row of the row group, and the row in it."""
+        """Return the number of the page that has a row of the row group, and the row in it."""
         number = bisect_right(self._firsts, row) - 1
         return number, row - self._firsts[number]
 
     def read(self, number: int) -> tuple[PageValues, int]:
-        """The values of a page, and the bytes of memory that they take.
+        """Return the values of a page, and the bytes of memory that they take.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class ChunkPages:
             at = begin + nbytes
 
     def _read_header(self, at: int) -> tuple[Struct, int]:
-        """The header of a page, and where it ends; statistics in it may be long."""
+        """Return the header of a page, and where it ends; statistics in it may be long."""
         try:
             header, nbytes = read_struct(self._chunk[at : at + _HEADER_NBYTES], 0)
         except (IndexError, ValueError):
@@ -205,7 +205,7 @@ class ChunkPages:
         )
 
     def _open_page(self, page: _Page) -> tuple[memoryview, Array | None]:
-        """The unpacked values of a data page, and which rows have one (None: all)."""
+        """Return the unpacked values of a data page, and which rows have one (None: all)."""
         body, maximum = self._take(page), self._max_definition
         begin, nbytes = 0, page.levels_nbytes
         is_first = nbytes < 0  # levels are packed with the values, behind their number of bytes
@@ -222,7 +222,7 @@ class ChunkPages:
         return body, None if present.all() else present
 
     def _read_dictionary(self) -> tuple[memoryview, Array, Array]:
-        """The bytes of the dictionary, and where its values are."""
+        """Return the bytes of the dictionary, and where its values are."""
         page = self._dictionary
         if page is None:
             raise ValueError("a page refers to a dictionary, and the column chunk has none")
@@ -252,7 +252,7 @@ class ChunkPages:
 
 
 def _find_values(body: memoryview, count: int, value_nbytes: int) -> tuple[Array, Array]:
-    """Where each of ``count`` PLAIN values begins and ends."""
+    """Return where each of ``count`` PLAIN values begins and ends."""
     if count * (value_nbytes or 4) > len(body):
         raise ValueError(f"a page of {len(body)} bytes cannot hold {count} values")
     if value_nbytes:

@@ -94,7 +94,7 @@ class ParquetChunks:
         return chunks
 
     def open(self, name: str, group: int) -> ChunkPages | None:
-        """The pages of a column chunk; None if pyarrow must decode it."""
+        """Return the pages of a column chunk; None if pyarrow must decode it."""
         leaf, starts = self.index.leaves[name], self.index.starts
         number, (begin, nbytes) = self.index.files[group], self.index.spans[name][group]
         view = self._mapped.ranges(number, begin, nbytes)
@@ -131,7 +131,7 @@ class ParquetReader(ColumnarReader):
         self._paged: list[_PagedColumn] = []
 
     def open_bytes(self, column: str, path: Sequence[str]) -> GetBytes:
-        """What gives the values of a column of bytes: page by page, where it is no list."""
+        """Return what gives the values of a column of bytes: page by page, where it is no list."""
         if ".".join([column, *path]) not in self._chunks.index.leaves:
             return super().open_bytes(column, path)
         self._paged.append(_PagedColumn(self._chunks, column, path))
@@ -174,7 +174,7 @@ def _read_from_group(
     open_group: Callable[[Sequence[pa.Array]], Callable[[int], T_value]],
     row: int,
 ) -> T_value:
-    """The value of a row of a column that pyarrow decodes a row group at a time."""
+    """Return the value of a row of a column that pyarrow decodes a row group at a time."""
     group, place = chunks.find(row)
 
     def decode() -> tuple[Callable[[int], T_value], int]:
@@ -193,7 +193,7 @@ class _PagedColumn:
         self._column, self._path = column, path
 
     def get(self, row: int) -> memoryview | None:
-        """The bytes of a row; None if it has none."""
+        """Return the bytes of a row; None if it has none."""
         group, place = self._chunks.find(row)
         pages = self._pages[group] if group in self._pages else self._open(group)
         if pages is not None:
@@ -237,7 +237,7 @@ class _PagedColumn:
 
 
 def _make_decompress(codec: int) -> Decompress | None:
-    """What unpacks the pages of a column chunk; None if they are not compressed.
+    """Return what unpacks the pages of a column chunk; None if they are not compressed.
 
     Raises UnsupportedPageError if the compression is left to pyarrow.
     """

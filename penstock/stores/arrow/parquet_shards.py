@@ -139,7 +139,7 @@ class ParquetShardsWriter(Writer[Prepared]):
         shutil.rmtree(self._folder, ignore_errors=True)  # gone, if it is finished
 
     def _find_done(self) -> list[CommittedRecords]:
-        """What the shards hold that an earlier writer finished."""
+        """Return what the shards hold that an earlier writer finished."""
         done: list[CommittedRecords] = []
         while (path := self._shard_path(len(done))).exists():
             found = read_written(Location.from_path("parquet", path), self._schema, self._shard_source)

@@ -168,7 +168,7 @@ class ParquetWriter(FileWriter[Prepared]):
 
 
 def read_written(location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-    """What a finished file or folder holds, if it has this schema and source; see :meth:`Store.finished`."""
+    """Return what a finished file or folder holds, if it has this schema and source; see :meth:`Store.finished`."""
     held = CommittedRecords()
     try:
         files = list_written(location.local_path)
@@ -191,7 +191,7 @@ def list_written(path: Path) -> list[Path]:
 
 
 def _read_footer(file: BinaryIO, begin: int, end: int) -> pq.FileMetaData:
-    """The metadata of a part, with offsets in the whole file."""
+    """Return the metadata of a part, with offsets in the whole file."""
     from pyarrow import BufferReader
     from pyarrow import parquet as pq
 
@@ -218,13 +218,13 @@ def _list_offsets(footer: Struct) -> Iterator[tuple[Struct, int]]:
 
 
 def _choose_key(schema: Schema) -> tuple[str, ...]:
-    """Where the keys are: the paths of the first images, or a column of their own."""
+    """Return where the keys are: the paths of the first images, or a column of their own."""
     image = next((name for name, field in schema.fields.items() if field.kind == "image"), None)
     return (_KEY_COLUMN,) if image is None else (image, "path")
 
 
 def _make_schema(schema: Schema, key: tuple[str, ...], written: Mapping[str, object] | None = None) -> pa.Schema:
-    """The Arrow schema, with the features that ``datasets`` reads and the schema that penstock reads."""
+    """Return the Arrow schema, with the features that ``datasets`` reads and the schema that penstock reads."""
     import pyarrow as pa
 
     columns = [pa.field(_KEY_COLUMN, pa.string())] if key == (_KEY_COLUMN,) else []
@@ -238,7 +238,7 @@ def _make_schema(schema: Schema, key: tuple[str, ...], written: Mapping[str, obj
 
 
 def _describe_field(field: Field) -> tuple[pa.DataType, object]:
-    """The Arrow type of a field, and its feature."""
+    """Return the Arrow type of a field, and its feature."""
     import pyarrow as pa
 
     if field.kind in {"image", "mask"}:
@@ -268,7 +268,7 @@ def _list_lengths(kind: ArrayKind) -> tuple[str, ...]:
 
 
 def _prepare_value(name: str, field: Field, value: object) -> object:
-    """The value of a field as Arrow takes it: bytes, a struct, a number, text, nested lists."""
+    """Return the value of a field as Arrow takes it: bytes, a struct, a number, text, nested lists."""
     if field.pixels is not None:
         pixels = check_pixels(name, field.pixels, value)
         if field.pixels.shape is not None:
@@ -282,5 +282,5 @@ def _prepare_value(name: str, field: Field, value: object) -> object:
 
 
 def _split_rows(array: Array) -> Array | list[object]:
-    """An array as nested lists of vectors: a float of Python would lose bits of a NaN that signals."""
+    """Return an array as nested lists of vectors: a float of Python would lose bits of a NaN that signals."""
     return array if array.ndim == 1 else [_split_rows(row) for row in array]

@@ -61,7 +61,7 @@ class ImageFiles:
         self._folder, self._allow_paths = folder, allow_paths
 
     def read(self, path: str) -> bytes:
-        """The bytes of an image file.
+        """Return the bytes of an image file.
 
         Raises
         ------
@@ -109,21 +109,21 @@ class ColumnarReader:
         self._numbers: dict[str, NumberColumn] = {}
 
     def read(self, row: int) -> dict[str, object]:
-        """All fields of a row."""
+        """Return all fields of a row."""
         getters = self._all
         if getters is None:
             getters = self._all = [(name, self.open_field(name)) for name in self._fields]
         return {name: get(row) for name, get in getters}
 
     def open_field(self, name: str) -> GetValue:
-        """What gives the values of a field. Two threads may make it twice; one of the two is then kept."""
+        """Return what gives the values of a field. Two threads may make it twice; one of the two is then kept."""
         get = self._getters.get(name)
         if get is None:
             get = self._getters[name] = self._open_field(self._fields[name])
         return get
 
     def read_column(self, name: str, count: int, rows: Array | None) -> Array | list[object]:
-        """The values of some rows, or of all of them, without an object for each number."""
+        """Return the values of some rows, or of all of them, without an object for each number."""
         get, numbers = self.open_field(name), self._numbers.get(name)
         if numbers is None:
             return [get(row) for row in (range(count) if rows is None else rows.tolist())]
@@ -194,13 +194,13 @@ class ColumnKeys(LazyKeys):
         return self._count
 
     def get(self, number: int) -> str:
-        """The value of the row; its number if it has none."""
+        """Return the value of the row; its number if it has none."""
         key = self._column.get(number if self._rows is None else int(self._rows[number]))
         return str(number) if key is None else key
 
 
 def _read_path_or_bytes(contents: GetBytes, names: TextColumn, files: ImageFiles) -> GetValue:
-    """What gives images that are stored as their bytes, or as the path of their file."""
+    """Return what gives images that are stored as their bytes, or as the path of their file."""
 
     def read(row: int) -> object:
         content = contents(row)
@@ -211,7 +211,7 @@ def _read_path_or_bytes(contents: GetBytes, names: TextColumn, files: ImageFiles
 
 
 def _convert(get: Callable[[int], T_stored | None], convert: Callable[[T_stored], object]) -> GetValue:
-    """What gives values that are converted when they are read."""
+    """Return what gives values that are converted when they are read."""
 
     def read(row: int) -> object:
         value = get(row)

@@ -26,7 +26,7 @@ _SIZES: Final = {_TRUE: 1, _FALSE: 1, _BYTE: 1, _DOUBLE: 8}
 def read_struct(
     view: memoryview | bytes, at: int, depth: int = 0, spans: Spans | None = None
 ) -> tuple[dict[int, object], int]:
-    """The struct at a position, and the position behind it.
+    """Return the struct at a position, and the position behind it.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def read_struct(
 
 
 def add_to_numbers(content: bytes, spans: Spans, places: Iterable[tuple[Struct, int]], delta: int) -> bytes:
-    """A struct with a number added to some of its numbers; all other bytes are as they are.
+    """Return a struct with a number added to some of its numbers; all other bytes are as they are.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def add_to_numbers(content: bytes, spans: Spans, places: Iterable[tuple[Struct, 
 
 
 def read_varint(view: memoryview | bytes, at: int) -> tuple[int, int]:
-    """The number at a position, and the position behind it."""
+    """Return the number at a position, and the position behind it."""
     value = view[at]
     at += 1
     if value < 128:
@@ -104,7 +104,7 @@ def read_varint(view: memoryview | bytes, at: int) -> tuple[int, int]:
 
 
 def get_whole(struct: Struct, number: int) -> int:
-    """A field of a struct that must be a number of at least 0."""
+    """Return a field of a struct that must be a number of at least 0."""
     value = struct.get(number)
     if type(value) is not int or value < 0:
         raise ValueError(f"field {number} of a Thrift struct must be a number of at least 0, got {value!r:.40}")
@@ -112,7 +112,7 @@ def get_whole(struct: Struct, number: int) -> int:
 
 
 def get_struct(struct: Struct, number: int) -> Struct:
-    """A field of a struct that must be a struct."""
+    """Return a field of a struct that must be a struct."""
     value = struct.get(number)
     if not isinstance(value, dict):
         raise ValueError(f"field {number} of a Thrift struct must be a struct, got {value!r:.40}")  # noqa: TRY004  # of the file
@@ -120,7 +120,7 @@ def get_struct(struct: Struct, number: int) -> Struct:
 
 
 def get_structs(struct: Struct, number: int) -> list[Struct]:
-    """A field of a struct that must be a list of structs; an empty one where there is none."""
+    """Return a field of a struct that must be a list of structs; an empty one where there is none."""
     values = struct.get(number, [])
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise ValueError(f"field {number} of a Thrift struct must be a list of structs")
@@ -128,7 +128,7 @@ def get_structs(struct: Struct, number: int) -> list[Struct]:
 
 
 def _read_value(view: memoryview | bytes, at: int, kind: int, depth: int, spans: Spans | None) -> tuple[object, int]:
-    """The value of a type at a position, and the position behind it."""
+    """Return the value of a type at a position, and the position behind it."""
     if _I16 <= kind <= _I64:
         return _read_signed(view, at)
     if kind == _STRUCT:

@@ -61,7 +61,7 @@ class DecompressedFile:
         self._rest = memoryview(b"")
 
     def read(self, nbytes: int) -> bytes:
-        """The next ``nbytes`` bytes, fewer only at the end. Raises OSError, or as :func:`decompress_chunks`."""
+        """Return the next ``nbytes`` bytes, fewer only at the end. Raises OSError, or as :func:`decompress_chunks`."""
         if self._pieces is None:
             return self._file.read(nbytes)
         found: list[bytes] = []
@@ -114,7 +114,7 @@ class _Inflater:
     unused_data = property(lambda self: self._inflate.unused_data)
 
     def decompress(self, piece: bytes, most_nbytes: int) -> bytes:
-        """Some bytes, at most so many."""
+        """Return some bytes, at most so many."""
         found = self._inflate.decompress(self._inflate.unconsumed_tail + piece, most_nbytes)
         self.needs_input = len(found) < most_nbytes
         return found
@@ -169,7 +169,7 @@ class BorrowedFile:
         self._file = file
 
     def read(self, nbytes: int) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         return self._file.read(nbytes)
 
     def close(self) -> None:

@@ -79,7 +79,7 @@ class DecompressedCopies:
         self._sources, self._cache, self._most_nbytes = tuple(sources), cache, cache_nbytes
 
     def find(self, source: Path, codec: str, *, nbytes: int | None = None, expand: Expand | None = None) -> Path:
-        """The file with the decompressed bytes of ``source``; it is written if it is not there yet.
+        """Return the file with the decompressed bytes of ``source``; it is written if it is not there yet.
 
         Several processes may call this at once: each writes a file of its own, and the last one stays.
 
@@ -140,7 +140,7 @@ class DecompressedCopies:
         return [(source.parent, f".{source.name}."), (cache_folder() / "decompressed", elsewhere)]
 
     def _find_limit(self, source: Path, source_nbytes: int) -> int:
-        """The most bytes that the copy of a file may have."""
+        """Return the most bytes that the copy of a file may have."""
         if self._most_nbytes is None:
             return _find_most(source_nbytes)
         places = {place for each in self._sources if each != source for place in self._list_places(each)}
@@ -157,7 +157,7 @@ class DecompressedCopies:
 def _limited(
     source: Path, file: BinaryIO, codec: str, expand: Expand | None, allowed: int, nbytes: int | None
 ) -> Iterator[bytes]:
-    """The decompressed bytes; damage, and more or fewer bytes than allowed, are errors that name the file."""
+    """Yield the decompressed bytes; damage, and more or fewer bytes than allowed, are errors that name the file."""
     written = 0
     file.seek(0)
     try:
@@ -181,7 +181,7 @@ def _limited(
 
 
 def _find_most(nbytes: int) -> int:
-    """The most bytes to which a file of a size is decompressed, where nothing else is stated."""
+    """Return the most bytes to which a file of a size is decompressed, where nothing else is stated."""
     return max(_LEAST_LIMIT, _MOST_RATIO * nbytes)
 
 

@@ -87,7 +87,7 @@ class FileWriter(JournaledWriter[T_prepared]):
             self._open_files(overwrite=overwrite)
 
     def locate_unfinished(self) -> tuple[list[Path], Path]:
-        """The paths of the files while they grow, and that of the journal."""
+        """Return the paths of the files while they grow, and that of the journal."""
         return [Path(f"{path}.partial") for path in self._finals], Path(f"{self._path}.partial.json")
 
     def make_journal(self, source: str, options: Mapping[str, object]) -> Journal:

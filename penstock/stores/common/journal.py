@@ -75,7 +75,7 @@ class Journal:
         self.committed = self.written
 
     def to_json(self) -> dict[str, object]:
-        """What :meth:`resume` reads."""
+        """Return what :meth:`resume` reads."""
         entry: dict[str, object] = {"source": self.source, "schema": self.schema.to_json()}
         return entry | self._plain_options() | self.written.to_json()
 
@@ -117,7 +117,7 @@ class Journal:
             raise self.make_write_error(error) from error
 
     def make_write_error(self, error: OSError) -> StoreError:
-        """The error for a system that refuses to write."""
+        """Return the error for a system that refuses to write."""
         advice = "free some space, and write" if error.errno in _NO_SPACE else "write"
         return StoreError(
             f"the {self.what} cannot be written: {name_failure(error)}. "
@@ -143,7 +143,7 @@ class Journal:
         )
 
     def _plain_options(self) -> dict[str, object]:
-        """The options as they are read back from JSON."""
+        """Return the options as they are read back from JSON."""
         return cast("dict[str, object]", json.loads(json.dumps(dict(self.options))))
 
 

@@ -33,7 +33,7 @@ class KeptObjects:
         self._lock = threading.Lock()
 
     def find(self, key: object) -> object:
-        """The object under a key; None where it is not kept."""
+        """Return the object under a key; None where it is not kept."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -41,7 +41,7 @@ class KeptObjects:
             return None if entry is None else entry[0]
 
     def get(self, key: object, make: Callable[[], tuple[T_value, int]]) -> T_value:
-        """The object under a key, never None; ``make`` gives it, and its bytes, where it is not kept."""
+        """Return the object under a key, never None; ``make`` gives it, and its bytes, where it is not kept."""
         kept = self.find(key)
         if kept is not None:
             return cast("T_value", kept)

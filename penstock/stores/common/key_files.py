@@ -128,7 +128,7 @@ def _refuse(keys: Sequence[str], what: str, where: str) -> None:
 
 
 def format_keys(keys: Iterable[str]) -> str:
-    """The text of a file with a key in each line.
+    """Return the text of a file with a key in each line.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def format_keys(keys: Iterable[str]) -> str:
 
 
 def format_key_lines(records: Iterable[Mapping[str, object]]) -> str:
-    """The text of a ``.jsonl`` file, with an object for each record; any key can be in it."""
+    """Return the text of a ``.jsonl`` file, with an object for each record; any key can be in it."""
     return "".join(f"{json.dumps(record)}\n" for record in records)
 
 

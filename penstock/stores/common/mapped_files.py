@@ -65,7 +65,7 @@ class MappedFiles:
         return self.source(number).ranges(begin, nbytes)
 
     def view(self, number: int, offset: int, nbytes: int) -> memoryview:
-        """A range of bytes of a file: a read-only view.
+        """Return a range of bytes of a file: a read-only view.
 
         Raises
         ------

@@ -53,7 +53,7 @@ class PageHashes(Protocol):
         ...
 
     def fit(self, found: NDArray[np.uint64], first: int, *, again: bool) -> bool:
-        """Whether pages ``first`` and following have the hashes ``found``; ``again``: they had not, twice."""
+        """Return whether pages ``first`` and following have the hashes ``found``; ``again``: they had not, twice."""
         ...
 
 
@@ -193,7 +193,7 @@ def register_mirror(path: str | Path, mirror: MirrorFile) -> None:
 
 
 def find_mirror(path: str | Path) -> MirrorFile | None:
-    """The remote object of which a file is a copy; None for all other files."""
+    """Return the remote object of which a file is a copy; None for all other files."""
     if not _mirrors:
         return None
     return next((mirror for each in _mirrors.get(os.fspath(path), ()) if (mirror := each()) is not None), None)
@@ -214,7 +214,7 @@ def read_mended(
     damage: tuple[type[Exception], ...] = (),
     find: Callable[[Exception], object] | None = None,
 ) -> T:
-    """What ``read`` returns, after damaged bytes of remote objects were fetched again.
+    """Return what ``read`` returns, after damaged bytes of remote objects were fetched again.
 
     A cache that kept an answer that was wrong is not an object that is damaged: what is read while the damage is found
     again is forgotten, up to three times in this process, and ``read`` is called again.

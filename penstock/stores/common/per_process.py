@@ -39,7 +39,7 @@ class PerProcess(Generic[T]):
         system.watch(self)
 
     def get(self) -> T:
-        """The object of this process."""
+        """Return the object of this process."""
         if self._process != os.getpid():
             with self._lock:
                 if self._process != os.getpid():

@@ -45,7 +45,7 @@ def load_or_scan(
     scan: Callable[[], Mapping[str, Array]],
     parse: Callable[[Mapping[str, Array]], T_index],
 ) -> T_index:
-    """The index in the file beside the container, or of what ``scan`` returns, which is then kept.
+    """Return the index in the file beside the container, or of what ``scan`` returns, which is then kept.
 
     Parameters
     ----------

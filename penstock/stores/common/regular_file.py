@@ -52,7 +52,7 @@ class FileIdentity(NamedTuple):
 
 
 def identify(path: str | Path) -> FileIdentity:
-    """The identity of the file at a path; raises OSError. Of a copy of a remote object: that of the object."""
+    """Return the identity of the file at a path; raises OSError. Of a copy of a remote object: that of the object."""
     if (mirror := find_mirror(path)) is not None:
         return FileIdentity(0, mirror.version, mirror.nbytes, mirror.version)  # a digest of times tells versions apart
     seen = os.stat(path)  # noqa: PTH116  # of a text too: for each read, without a Path
@@ -116,7 +116,7 @@ def _open_raw(path: str | Path, read_object: Callable[[MirrorFile], io.RawIOBase
 
 
 def name_failure(error: OSError) -> str:
-    """What the system says of a file, after the name of the file where it is known."""
+    """Return what the system says of a file, after the name of the file where it is known."""
     name = Path(os.fsdecode(error.filename)).name if isinstance(error.filename, str | bytes | os.PathLike) else ""
     return f"{name}: {error.strerror or error}" if name else error.strerror or str(error)
 
@@ -154,7 +154,7 @@ def fingerprint_files(paths: Iterable[Path], salt: str = "") -> str:
 
 @contextlib.contextmanager
 def replacing_file(path: Path, prefix: str = "") -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``path`` in one step when it is complete; raises OSError.
+    """Yield a new file that takes the place of ``path`` in one step when it is complete; raises OSError.
 
     Its name begins with ``prefix`` until then; by default with the name of the file.
     """
@@ -204,7 +204,7 @@ def remove_tree(path: Path) -> None:
 
 
 def has_magic(path: str | Path, magic: bytes, offsets: Sequence[int] = (0,)) -> bool:
-    """Whether a path is a regular file that has ``magic`` at one of the offsets; False if it cannot be read."""
+    """Return whether a path is a regular file that has ``magic`` at one of the offsets; False if it cannot be read."""
     try:
         with _open_raw(path) as file:
             return any(file.seek(offset) == offset and file.read(len(magic)) == magic for offset in offsets)

@@ -163,12 +163,12 @@ class SeekTableFile:
             raise self.make_read_error(error) from error
 
     def locate(self, indices: NDArray[np.int64] | Sequence[int]) -> TablesInFile:
-        """Where the seek tables of these records are, for the native core to read; StoreError as :meth:`get`."""
+        """Return where the seek tables of these records are, for the native core to read; StoreError as :meth:`get`."""
         fd = self._get_descriptor()
         return TablesInFile(fd, self._entries, np.ascontiguousarray(indices, np.int64))
 
     def make_read_error(self, error: OSError) -> StoreError:
-        """The error to report if the file cannot be read."""
+        """Return the error to report if the file cannot be read."""
         return self._make_error("cannot be read", error)
 
     def missing(self) -> NDArray[np.int64]:
@@ -216,7 +216,7 @@ class SeekTableFile:
         return _HEADER.size + self._count * _ENTRY.itemsize
 
     def _get_descriptor(self) -> int:
-        """The descriptor of this process; after a fork, the file is opened and its directory read again."""
+        """Return the descriptor of this process; after a fork, the file is opened and its directory read again."""
         fd = self._fd
         if fd < 0:
             with self._lock:
@@ -322,7 +322,7 @@ class SeekTableFile:
             fcntl.flock(fd, fcntl.LOCK_UN)
 
     def _make_error(self, what: str, error: OSError, index: int | None = None) -> StoreError:
-        """A StoreError for an error of the operating system; a StoreError is returned as it is."""
+        """Return a StoreError for an error of the operating system; a StoreError is returned as it is."""
         if isinstance(error, StoreError):
             return error
         return StoreError(f"its decode indices {what}: {error.strerror or error}", store=str(self.path), index=index)

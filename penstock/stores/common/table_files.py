@@ -85,7 +85,7 @@ class Table:
         self._read = _READERS[suffix]
 
     def rows(self) -> Iterator[TableRow]:
-        """The rows, in order.
+        """Yield the rows, in order.
 
         Raises
         ------
@@ -112,12 +112,12 @@ class Table:
             ) from error
 
     def describe(self, row: TableRow) -> str:
-        """Where a row is, such as ``"line 7"``."""
+        """Return where a row is, such as ``"line 7"``."""
         return f"{self.unit} {row.line}"
 
 
 def _open_text(path: Path, newline: str | None = None) -> TextIO:
-    """The text of a table, in the encoding of its mark."""
+    """Return the text of a table, in the encoding of its mark."""
     with path.open("rb") as file:
         return path.open(encoding=find_encoding(file.read(_MARK_NBYTES)), newline=newline)
 
@@ -240,7 +240,7 @@ def _check_object(parsed: object, where: str) -> Mapping[str, Any]:
 
 
 def _read_json_array(table: Table) -> Iterator[TableRow]:
-    """The objects of one JSON array, decoded one by one as the file is read."""
+    """Yield the objects of one JSON array, decoded one by one as the file is read."""
     path = table.path
     with _open_text(path) as file:
         text = _JsonText(file, path.name)
@@ -267,7 +267,7 @@ class _JsonText:
         self._decoder = json.JSONDecoder()
 
     def peek(self) -> str:
-        """The next character that is no space."""
+        """Return the next character that is no space."""
         while True:
             found = _NO_SPACE.search(self._text, self._at)
             if found is not None:
@@ -278,13 +278,13 @@ class _JsonText:
                 raise StoreFormatError(f"{self._name} is truncated: its JSON array does not end")
 
     def take(self) -> str:
-        """The next character that is no space; it is read."""
+        """Return the next character that is no space; it is read."""
         found = self.peek()
         self._at += 1
         return found
 
     def decode(self, where: str) -> object:
-        """The next value."""
+        """Return the next value."""
         self.peek()
         while True:
             failure: Exception | None = None

@@ -19,12 +19,12 @@ _DTYPES: Final[dict[str, DType]] = {"label": np.dtype("<i8"), "int": np.dtype("<
 
 
 def get_column_dtype(field: Field) -> DType | None:
-    """The dtype of the column of a field of numbers; None for other kinds."""
+    """Return the dtype of the column of a field of numbers; None for other kinds."""
     return _DTYPES.get(field.kind)
 
 
 def get_missing(dtype: DType) -> float:
-    """What a column or a row holds for a missing value: -1, or NaN; ValueError if the dtype has neither."""
+    """Return what a column or a row holds for a missing value: -1, or NaN; ValueError if the dtype has neither."""
     if dtype.base.kind == "f":
         return np.nan
     if dtype.base.kind == "i":
@@ -64,7 +64,7 @@ def make_column(name: str, values: Sequence[object], field: Field, store: str) -
 
 
 def refuse_fixed(name: str, field: Field) -> ArrayKind:
-    """The array of a field whose first length varies, and no other.
+    """Return the array of a field whose first length varies, and no other.
 
     Raises ArgumentError if the field is of another kind.
     """

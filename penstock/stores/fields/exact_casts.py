@@ -90,7 +90,7 @@ def as_numbers(values: Any, dtype: DType) -> Array:
 
 
 def is_rounded(values: Any, array: Array) -> bool:
-    """Whether a list has an integer that ``array``, which NumPy made of it, does not hold."""
+    """Return whether a list has an integer that ``array``, which NumPy made of it, does not hold."""
     if array.dtype.kind != "f" or not (np.abs(array) >= MAX_EXACT).any():
         return array.dtype.kind == "O"
     changed = np.array(values, np.object_) != array
@@ -98,7 +98,7 @@ def is_rounded(values: Any, array: Array) -> bool:
 
 
 def to_whole(value: object) -> int:
-    """An integer of 64 bits with sign: of an int, a bool, or a number of NumPy or of its own that is whole.
+    """Return an integer of 64 bits with sign: of an int, a bool, or a number of NumPy or of its own that is whole.
 
     Raises ValueError if the value is another one, or no number.
     """
@@ -113,7 +113,7 @@ def to_whole(value: object) -> int:
 
 
 def to_float(value: object) -> float:
-    """A float of 64 bits: of a float, or of an integer that it holds.
+    """Return a float of 64 bits: of a float, or of an integer that it holds.
 
     Raises ValueError if the value is another one, or no number.
     """

@@ -64,7 +64,7 @@ def find_image_suffix(content: bytes | memoryview) -> str:
 
 
 def looks_like_image(content: bytes | memoryview) -> bool:
-    """Whether some bytes begin as an encoded image does."""
+    """Return whether some bytes begin as an encoded image does."""
     return bool(find_image_suffix(content))
 
 

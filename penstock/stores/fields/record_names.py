@@ -86,7 +86,7 @@ def share_classes(stated: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...
 
 
 def describe_class_difference(held: Sequence[str], wanted: Sequence[str]) -> str:
-    """How two lists of classes differ: the end of a sentence that begins with "its classes"."""
+    """Return how two lists of classes differ: the end of a sentence that begins with "its classes"."""
     if max(len(held), len(wanted)) <= _MAX_QUOTED:
         return f"are {quote_names(held)}, not {quote_names(wanted)}"
     pairs = enumerate(zip(held, wanted, strict=False))

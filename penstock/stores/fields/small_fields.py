@@ -32,7 +32,7 @@ SMALL_TYPES: Final[Mapping[str, type]] = {"label": int, "int": int, "float": flo
 
 
 def check_small(name: str, field: Field, value: object) -> Any:
-    """The value of a small field, of the type of its kind; None where the record has no value.
+    """Return the value of a small field, of the type of its kind; None where the record has no value.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def cast_values(name: str, field: Field, values: Array, dtype: DType) -> Array:
 
 
 def dump_json(value: object, default: Callable[[Any], object] | None = None) -> str:
-    """A value as JSON; ``default`` converts what JSON does not know.
+    """Return a value as JSON; ``default`` converts what JSON does not know.
 
     Raises TypeError or ValueError if JSON cannot hold it: a dict must have texts as keys, which 1 is not.
     """
@@ -106,13 +106,13 @@ def dump_json(value: object, default: Callable[[Any], object] | None = None) -> 
 
 
 def pack_small(name: str, field: Field, value: object) -> object:
-    """The value of a small field as msgpack holds it; raises as :func:`check_small`."""
+    """Return the value of a small field as msgpack holds it; raises as :func:`check_small`."""
     small = check_small(name, field, value)
     return [list(small.shape), small.tobytes()] if isinstance(small, np.ndarray) else small
 
 
 def check_text(what: str, text: str) -> str:
-    """The text; PackError if it is not valid Unicode."""
+    """Return the text; PackError if it is not valid Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -121,7 +121,7 @@ def check_text(what: str, text: str) -> str:
 
 
 def check_pixels(name: str, kind: ArrayKind, value: object) -> Array:
-    """An image as a C-contiguous little-endian array of the kind of its field.
+    """Return an image as a C-contiguous little-endian array of the kind of its field.
 
     Raises PackError if it is no array, or of another dtype or shape. Values are never converted.
     """
@@ -145,7 +145,7 @@ class ArrayReader:
         self._fixed = None if kind.shape is None else list(kind.shape)
 
     def read(self, value: list[object]) -> Array:
-        """The array, a view of its bytes; ValueError if the kind of the field does not allow it."""
+        """Return the array, a view of its bytes; ValueError if the kind of the field does not allow it."""
         shape, content = value if len(value) == 2 else (None, None)
         if type(shape) is not list or type(content) is not bytes:
             raise ValueError(f"its field {self.name!r} must be the shape and the bytes of an array")

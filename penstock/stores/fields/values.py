@@ -68,7 +68,7 @@ class ValueReader:
 
 
 def make_scalar(dtype: str) -> ValueReader:
-    """The reader of a number of some dtype, little-endian."""
+    """Return the reader of a number of some dtype, little-endian."""
     number = struct.Struct("<" + _SCALARS[dtype])
 
     def read(content: memoryview) -> object:
@@ -87,7 +87,7 @@ def read_boolean(content: memoryview) -> int:
 
 
 def read_bytes(content: memoryview) -> memoryview:
-    """The bytes as they are: a view."""
+    """Return the bytes as they are: a view."""
     return content
 
 
@@ -97,7 +97,7 @@ def read_text(content: memoryview) -> str:
 
 
 def read_json(content: memoryview) -> object:
-    """What a JSON text holds."""
+    """Return what a JSON text holds."""
     try:
         return json.loads(str(content, "utf-8"))
     except RecursionError as error:
@@ -105,7 +105,7 @@ def read_json(content: memoryview) -> object:
 
 
 def make_array(dtype: DType, shape: tuple[int, ...] | None = None) -> ValueReader:
-    """The reader of an array whose dtype, and perhaps shape, are known; without shape, it has one axis."""
+    """Return the reader of an array whose dtype, and perhaps shape, are known; without shape, it has one axis."""
 
     def read(content: memoryview) -> object:
         return view_array(content, dtype, shape)
@@ -131,7 +131,7 @@ def view_array(content: memoryview, dtype: DType, shape: tuple[int, ...] | None)
 
 
 def read_pil(content: memoryview) -> Array:
-    """The pixels of an image as Pillow's ``tobytes`` writes them, behind width, height and mode: an HWC array.
+    """Return the pixels of an image as Pillow's ``tobytes`` writes them, behind width, height and mode: an HWC array.
 
     Gray images have one channel, all others become RGB; transparency is left out.
     """
@@ -151,7 +151,7 @@ def read_pil(content: memoryview) -> Array:
 
 
 def find_kind(values: Iterable[object]) -> str:
-    """The kind of the first values of a column whose kind is not stated.
+    """Return the kind of the first values of a column whose kind is not stated.
 
     Bytes that mostly begin as images do are images. Pixels have :func:`find_pixels_kind`.
 
@@ -169,7 +169,7 @@ def find_kind(values: Iterable[object]) -> str:
 
 
 def find_pixels_kind(values: Iterable[Array]) -> str:
-    """The kind of pixels: gray if all of the first ones are, else RGB; sizes vary."""
+    """Return the kind of pixels: gray if all of the first ones are, else RGB; sizes vary."""
     arrays = list(values)
     dtype = arrays[0].dtype.name if arrays else "uint8"
     channels = 1 if arrays and all(array.shape[2] == 1 for array in arrays) else 3

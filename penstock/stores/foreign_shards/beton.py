@@ -115,7 +115,7 @@ ReadValue = Callable[[OpenedBeton, tuple[int, ...], int], object]
 
 
 def parse_head(view: ByteRanges) -> BetonHead:
-    """The header of a file.
+    """Return the header of a file.
 
     Raises StoreFormatError if it is not the header of such a file, or does not agree with the size of the file. Raises
     ArgumentError if a field has a custom type.
@@ -157,7 +157,7 @@ def locate_value(field: BetonField, opened: OpenedBeton, stored: tuple[int, ...]
 
 
 def make_reader(field: BetonField, head: BetonHead, *, encodes_raw: bool = False) -> ReadValue:
-    """What reads the values of a field. ``encodes_raw``: raw images become the bytes of a PPM file."""
+    """Return what reads the values of a field. ``encodes_raw``: raw images become the bytes of a PPM file."""
     if field.type in {0, 1}:
         return lambda opened, stored, index: stored[0]  # noqa: ARG005  # the signature of ReadValue
     if field.type == 2:
@@ -298,7 +298,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """Whether the header is that of such a file, and agrees with its size."""
+        """Return whether the header is that of such a file, and agrees with its size."""
         try:
             parse_head(open_source(Path(path)).ranges())
         except ArgumentError:
@@ -331,7 +331,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         return OpenedBeton(view, metadata, nbytes)
 
     def ranges_of(self, opened: OpenedBeton, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
-        """What each record has in the pages."""
+        """Return what each record has in the pages."""
         for index in indices:
             entry = opened.metadata[index].item()
             for number, _ in self._readers.values():
@@ -349,18 +349,18 @@ class BetonStore(ContainerStore[OpenedBeton]):
         return Record(index, str(key), values)
 
     def make_blob_reader(self, opened: OpenedBeton, field: str, indices: Sequence[int]) -> Callable[[int], object]:
-        """What gives one field, without the others."""
+        """Return what gives one field, without the others."""
         del indices
         number, read = self._readers[field]
         metadata = opened.metadata
         return lambda index: read(opened, metadata[index].item()[number], index)
 
     def read_column(self, opened: OpenedBeton, field: str) -> Iterable[object]:
-        """The values of one field; numbers are taken from the metadata at once."""
+        """Return the values of one field; numbers are taken from the metadata at once."""
         return self._iterate(opened, *self._readers[field])
 
     def read_keys(self) -> Sequence[str]:
-        """The values of the field of the keys; else the numbers of the rows."""
+        """Return the values of the field of the keys; else the numbers of the rows."""
         if self._key_reader is None:
             return super().read_keys()
         return make_keys(map(str, self._iterate(self.get_opened(), *self._key_reader)))
@@ -373,7 +373,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         return (read(opened, metadata[index].item()[number], index) for index in self.iterate(opened))
 
     def _find_sizes(self, view: ByteRanges, places: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The number of bytes allocated at each place; -1 where none are."""
+        """Return the number of bytes allocated at each place; -1 where none are."""
         rest = len(view) - self._head.table
         if rest % _ALLOCATION.itemsize or not rest:
             raise StoreFormatError(f"its table of allocations is truncated: {rest} bytes", store=self.url)
@@ -402,7 +402,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         return {0: "float", 1: "int", 5: "json"}[field.type]
 
     def _holds_images(self, opened: OpenedBeton, number: int) -> bool:
-        """Whether the bytes of some records, evenly spread, are images; those that are damaged are left out."""
+        """Return whether the bytes of some records, evenly spread, are images; those that are damaged are left out."""
         read = make_reader(self._head.fields[number], self._head)
         contents = []
         for index in spread_indices(len(self)):

@@ -119,7 +119,7 @@ class LitDataStore(SampleShardStore):
 
     @staticmethod
     def is_index(head: bytes) -> bool:
-        """Whether the first bytes of a file are those of LitData's index."""
+        """Return whether the first bytes of a file are those of LitData's index."""
         return b'"chunks"' in head and b'"chunk_size"' in head and b'"shards"' not in head
 
     @staticmethod
@@ -219,7 +219,7 @@ def _make_column(name: str, encoding: str) -> SampleColumn:
 
 
 def _find_reader(encoding: str) -> tuple[ValueReader | None, str]:
-    """The reader of an encoding, or why there is none."""
+    """Return the reader of an encoding, or why there is none."""
     name, _, argument = encoding.partition(":")
     if name in {"jpeg", "image", "tiff"}:
         return ValueReader(read_bytes, "image"), ""
@@ -237,7 +237,7 @@ def _find_reader(encoding: str) -> tuple[ValueReader | None, str]:
 
 
 def _read_array(content: memoryview, order: Literal["little", "big"], dtypes: Mapping[int, str]) -> object:
-    """An array behind the number of its dtype, the number of its axes, and their lengths, 32 bits each."""
+    """Return an array behind the number of its dtype, the number of its axes, and their lengths, 32 bits each."""
     if len(content) < 8:
         raise ValueError(f"its {len(content)} bytes are shorter than the header of an array")
     number, axes = (int.from_bytes(content[at : at + 4], order) for at in (0, 4))

@@ -57,7 +57,7 @@ class LitDataArrowStore(ArrowStore):
 
     @staticmethod
     def find_files(paths: Sequence[Path], split: str | None) -> tuple[Path, list[Path]]:
-        """The chunks that ``index.json`` lists."""
+        """Return the chunks that ``index.json`` lists."""
         folder = paths[0]
         if split is not None:
             folder = join_inside(folder, split)
@@ -66,7 +66,7 @@ class LitDataArrowStore(ArrowStore):
 
     @staticmethod
     def map_table(path: Path) -> pa.Table:
-        """The rows of a chunk, whose buffers are pages of the mapped file."""
+        """Return the rows of a chunk, whose buffers are pages of the mapped file."""
         import pyarrow as pa
 
         whole = MappedFiles([path]).whole(0)
@@ -85,7 +85,7 @@ def _list_chunks(folder: Path) -> list[Path]:
 
 
 def _find_arrow(whole: memoryview, path: Path) -> tuple[int, int]:
-    """Where the Arrow file of a chunk begins and ends."""
+    """Return where the Arrow file of a chunk begins and ends."""
     end = len(whole) - len(_END) - _LENGTH.size
     if end < 0 or bytes(whole[-len(_END) :]) != _END:
         raise StoreFormatError(f"the chunk {path.name} does not end in an Arrow file", store=str(path.parent))

@@ -98,7 +98,7 @@ class MdsStore(SampleShardStore):
 
     @staticmethod
     def is_index(head: bytes) -> bool:
-        """Whether the first bytes of a file are those of an index of MDS."""
+        """Return whether the first bytes of a file are those of an index of MDS."""
         return b'"shards"' in head and re.search(rb'"format"\s*:\s*"mds"', head) is not None
 
     @staticmethod
@@ -166,7 +166,7 @@ def _make_column(name: str, encoding: object, nbytes: object) -> SampleColumn:
 
 
 def _find_reader(encoding: str) -> tuple[ValueReader | None, str]:
-    """The reader of an encoding, or why there is none."""
+    """Return the reader of an encoding, or why there is none."""
     name, _, arguments = encoding.partition(":")
     if name == "ndarray":
         return _make_array_reader(arguments), ""

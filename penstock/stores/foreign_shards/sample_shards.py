@@ -105,7 +105,7 @@ class OpenedShards:
         self._views: list[tuple[ByteRanges, memoryview] | None] = [None] * len(shards)
 
     def get(self, number: int) -> tuple[ByteRanges, memoryview]:
-        """The uncompressed bytes of a shard, and those of them with its table of offsets."""
+        """Return the uncompressed bytes of a shard, and those of them with its table of offsets."""
         return self._views[number] or self._open(number)
 
     def find_missing(self, numbers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
@@ -179,19 +179,19 @@ class SampleShardStore(ContainerStore[OpenedShards]):
     @staticmethod
     @abstractmethod
     def is_index(head: bytes) -> bool:
-        """Whether the first bytes of ``index.json`` are those of this format."""
+        """Return whether the first bytes of ``index.json`` are those of this format."""
 
     @staticmethod
     @abstractmethod
     def parse_index(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
-        """What ``index.json`` says.
+        """Return what ``index.json`` says.
 
         Raises ValueError, KeyError, TypeError, OverflowError or RecursionError if it is not valid.
         """
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """Whether the folder, or a part of it, has an index of this format."""
+        """Return whether the folder, or a part of it, has an index of this format."""
         return cls.is_index(read_index_head(path)) or bool(find_splits(path, cls.is_index))
 
     @classmethod
@@ -249,11 +249,11 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         return Record(index, key, dict(zip(self.schema.fields, values, strict=False)))
 
     def read_column(self, opened: OpenedShards, field: str) -> Iterable[object]:
-        """The values of one column; the others are not touched."""
+        """Return the values of one column; the others are not touched."""
         return self._iterate(opened, list(self.schema.fields).index(field))
 
     def read_keys(self) -> Sequence[str]:
-        """The values of the column of the keys; else the numbers of the rows."""
+        """Return the values of the column of the keys; else the numbers of the rows."""
         if self._key_place is None:
             return super().read_keys()
         return make_keys(map(str, self._iterate(self.get_opened(), self._key_place)))
@@ -296,7 +296,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         return [read(view[bounds[place] : bounds[place + 1]]) for place, read in steps]
 
     def _find_readers(self, wanted: Sequence[str]) -> dict[str, ValueReader]:
-        """The reader of each column that is read; a column that cannot be read is an error."""
+        """Return the reader of each column that is read; a column that cannot be read is an error."""
         readers = {}
         for column in self._all_columns:
             if column.name in wanted:
@@ -348,7 +348,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
 def read_shaped_array(
     content: memoryview, at: int, dtype: DType, axes: int, width: int, order: Literal["little", "big"] = "little"
 ) -> Array:
-    """The array behind so many lengths of axes, which begin at byte ``at`` and have ``width`` bytes each."""
+    """Return the array behind so many lengths of axes, which begin at byte ``at`` and have ``width`` bytes each."""
     end = at + axes * width
     if axes > _MAX_AXES or end > len(content):
         raise ValueError(f"an array cannot have {axes} axes in {len(content)} bytes")
@@ -357,19 +357,19 @@ def read_shaped_array(
 
 
 def get_dtype(number: int, dtypes: Mapping[int, str]) -> DType:
-    """The dtype of a number that stands before an array."""
+    """Return the dtype of a number that stands before an array."""
     if number not in dtypes:
         raise ValueError(f"arrays of type number {number} are not read")
     return np.dtype(dtypes[number])
 
 
 def _is_sized(column: SampleColumn) -> bool:
-    """Whether a sample begins with the size of this column."""
+    """Return whether a sample begins with the size of this column."""
     return column.reader is None or column.reader.nbytes is None
 
 
 def _adapt(reader: ValueReader, field: Field) -> ValueReader:
-    """The reader of a column whose kind was found in its values: a value of another kind is an error."""
+    """Return the reader of a column whose kind was found in its values: a value of another kind is an error."""
     if field.kind in {"int", "float"}:
         return replace(reader, read=lambda content: cast("Array", reader.read(content)).item())
     kind = field.pixels or field.array

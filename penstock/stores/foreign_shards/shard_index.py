@@ -30,7 +30,7 @@ _HEAD_NBYTES: Final = 1 << 16
 
 
 def read_index_json(location: Location) -> dict[str, Any]:
-    """The object in ``index.json`` of a folder.
+    """Return the object in ``index.json`` of a folder.
 
     Raises StoreNotFoundError if there is no folder, or no such file in it. Raises StoreFormatError if it is not a JSON
     object.
@@ -52,7 +52,7 @@ def read_index_json(location: Location) -> dict[str, Any]:
 
 
 def read_index_head(folder: str | Path) -> bytes:
-    """The first 64 KiB of ``index.json`` in a folder; empty if there is none."""
+    """Return the first 64 KiB of ``index.json`` in a folder; empty if there is none."""
     try:
         with os.fdopen(open_regular(Path(folder) / INDEX), "rb") as file:
             return file.read(_HEAD_NBYTES)
@@ -66,7 +66,7 @@ def find_splits(folder: str | Path, is_index: Callable[[bytes], bool]) -> list[s
 
 
 def join_inside(folder: Path, name: object) -> Path:
-    """The path of a file that an index names, which must be inside the folder.
+    """Return the path of a file that an index names, which must be inside the folder.
 
     Raises ValueError if it is not the name of a file inside the folder.
     """

@@ -42,7 +42,7 @@ class Hdf5Files:
         self._mapped = MappedFiles(self._paths)
 
     def survey(self, layout: str) -> list[Survey]:
-        """The datasets of each file; ``layout`` is the name of the dataset of penstock's own layout.
+        """Return the datasets of each file; ``layout`` is the name of the dataset of penstock's own layout.
 
         Raises StoreError if a file cannot be opened, or is damaged.
         """
@@ -59,7 +59,7 @@ class Hdf5Files:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def open_rows(self, dataset: FoundDataset) -> tuple[ReadRow, LocateRow | None]:
-        """What reads the records of a dataset, and where they are; raises one of :data:`LIBRARY_ERRORS`."""
+        """Return what reads the records of a dataset, and where they are; raises one of :data:`LIBRARY_ERRORS`."""
         shards: list[tuple[ReadRow, LocateRow | None]] = []
         for number in dataset.files:
             if self.is_swmr:

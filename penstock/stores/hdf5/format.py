@@ -45,7 +45,7 @@ def array_kind(field: Field) -> ArrayKind | None:
 
 
 def element_dtype(field: Field) -> DType:
-    """The dtype of the stored numbers of a field; bool is stored as uint8, encoded bytes too."""
+    """Return the dtype of the stored numbers of a field; bool is stored as uint8, encoded bytes too."""
     kind = array_kind(field)
     if kind is None:
         return _NUMBERS.get(field.kind, np.dtype(np.uint8))
@@ -61,7 +61,7 @@ def row_shape(field: Field) -> tuple[int, ...] | None:
 
 
 def needs_shapes(field: Field) -> bool:
-    """Whether the number of elements does not give the shape of a value."""
+    """Return whether the number of elements does not give the shape of a value."""
     kind = array_kind(field)
     if kind is None or kind.shape is not None:
         return False
@@ -94,11 +94,11 @@ class Hdf5Layout:
             self.key += "_"
 
     def name_dataset(self, field: str) -> str:
-        """The dataset of a field: its name, or another one where that is taken."""
+        """Return the dataset of a field: its name, or another one where that is taken."""
         return f"{field}_" if field == LAYOUT else field
 
     def to_text(self) -> str:
-        """The JSON text."""
+        """Return the JSON text."""
         return json.dumps(
             {
                 "version": _VERSION,
@@ -134,7 +134,7 @@ class Hdf5Layout:
             raise StoreFormatError(f"the layout of the file ({LAYOUT}) is damaged: {error}") from error
 
     def assign(self, survey: Survey) -> DatasetRoles:
-        """The roles of the datasets, as they were written.
+        """Return the roles of the datasets, as they were written.
 
         Raises StoreFormatError if a dataset is missing, or is not what the layout says.
         """

@@ -48,7 +48,7 @@ class Heap:
         self._list_offsets = functools.lru_cache(_KEPT_TABLES)(functools.partial(_list_offsets, file))
 
     def find(self, address: int, number: int, nbytes: int, guess: int = 0) -> memoryview:
-        """The first ``nbytes`` bytes of an object in the collection at ``address``: a view of the mapped file.
+        """Return the first ``nbytes`` bytes of an object in the collection at ``address``: a view of the mapped file.
 
         ``guess``: where the object may begin, of a remote file, so that no other object is read.
 
@@ -74,7 +74,7 @@ class Heap:
 
 
 def guess_offsets(references: Array, itemsize: int) -> NDArray[np.int64]:
-    """Where each object begins, if its collection has no others than these, in order of their numbers."""
+    """Return where each object begins, if its collection has no others than these, in order of their numbers."""
     order = np.lexsort((references["number"], references["address"]))
     addresses = references["address"][order].astype(np.int64)
     sizes = HEAD_NBYTES + (references["length"][order].astype(np.int64) * itemsize + 7 & ~7)
@@ -86,7 +86,7 @@ def guess_offsets(references: Array, itemsize: int) -> NDArray[np.int64]:
 
 
 def _list_offsets(file: ByteRanges, address: int) -> array.array[int]:
-    """Where each object of a collection begins, by number; 0 where there is none."""
+    """Return where each object of a collection begins, by number; 0 where there is none."""
     if address + 16 > len(file):
         raise ValueError(f"its heap is at byte {address}, and the file has {len(file)}")
     magic, version, nbytes = _COLLECTION.unpack(file[address : address + 16])

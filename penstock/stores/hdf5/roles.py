@@ -132,7 +132,7 @@ class _Finder:
         return replace(stated, fields=fields, **found)
 
     def _get(self, path: str, what: str) -> str:
-        """The dataset at a path that was stated: in the group, or from the root."""
+        """Return the dataset at a path that was stated: in the group, or from the root."""
         name = path.strip("/")
         names = [f"{self._prefix}{name}", name]
         found = next((each for each in names if each in self.datasets), None)
@@ -199,7 +199,7 @@ class _Finder:
                 )
 
     def describe(self, name: str, chosen: Candidate, stated: Stated) -> FieldSource:
-        """What a field is read from."""
+        """Return what a field is read from."""
         found = self.datasets[chosen.path]
         if name == "image" and chosen.path == self._image:
             return _describe_image(found, stated)
@@ -255,7 +255,7 @@ def _make_candidate(found: FoundDataset) -> Candidate:
 
 
 def _find_field(found: FoundDataset) -> Field:
-    """The field of a dataset that is neither the image nor the label."""
+    """Return the field of a dataset that is neither the image nor the label."""
     if found.form == "text":
         if len(found.shape) > 1:
             raise ArgumentError(f"texts must be one a record, got {found.describe()}; state fields={{...}} without it")

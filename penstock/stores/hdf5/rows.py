@@ -51,7 +51,7 @@ class LibraryFiles:
         self._datasets: dict[tuple[int, str], h5py.Dataset] = {}
 
     def get_dataset(self, number: int, name: str) -> h5py.Dataset:
-        """A dataset; looking one up takes as long as reading a record.
+        """Return a dataset; looking one up takes as long as reading a record.
 
         Of a file in SWMR mode none is kept open: HDF5 2.0 reads wrong chunks of a dataset that another store refreshes.
         """
@@ -88,7 +88,7 @@ LocateRow = Callable[[int], tuple[int, int, int]]
 def open_rows(
     dataset: h5py.Dataset, number: int, form: str, dtype: DType, file: ByteRanges
 ) -> tuple[ReadRow, LocateRow | None]:
-    """What reads the records of a dataset, and where they are; None where h5py finds them.
+    """Return what reads the records of a dataset, and where they are; None where h5py finds them.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def open_rows(
 
 
 def read_by_library(number: int, name: str) -> ReadRow:
-    """What reads the records of the dataset ``name`` in a file by h5py; the values are copies."""
+    """Return what reads the records of the dataset ``name`` in a file by h5py; the values are copies."""
 
     def read(row: int, files: LibraryFiles) -> Array | bytes | memoryview:
         try:
@@ -133,7 +133,7 @@ def read_by_library(number: int, name: str) -> ReadRow:
 def read_shards(
     shards: Sequence[tuple[ReadRow, LocateRow | None]], counts: Sequence[int]
 ) -> tuple[ReadRow, LocateRow | None]:
-    """What reads the records of several files, one after another, and where they are."""
+    """Return what reads the records of several files, one after another, and where they are."""
     begins = [0, *itertools.accumulate(counts)]
     if len(shards) == 1:
         return shards[0]
@@ -153,7 +153,7 @@ def read_shards(
 
 
 def _read_mapped(file: ByteRanges, chunks: _Chunks, dtype: DType) -> ReadRow:
-    """What reads records in chunks without filters, each as wide as a record: views of the mapped file."""
+    """Return what reads records in chunks without filters, each as wide as a record: views of the mapped file."""
     offsets, rows, shape = chunks.offsets.data, chunks.chunk[0], chunks.shape[1:]
     nbytes = math.prod(shape) * dtype.itemsize
 
@@ -181,7 +181,7 @@ def _read_bands(chunks: _Chunks) -> ReadRow:
 
 
 def _read_heap(file: ByteRanges, references: Array, dtype: DType) -> ReadRow:
-    """What reads values of variable length: views of the mapped file.
+    """Return what reads values of variable length: views of the mapped file.
 
     ``file``: the bytes of the file. ``references``: where the value of each record is. ``dtype``: of the numbers; uint8
     gives a view of bytes.
@@ -200,7 +200,7 @@ def _read_heap(file: ByteRanges, references: Array, dtype: DType) -> ReadRow:
 
 
 def _locate_values(references: Array, dtype: DType, file: int) -> LocateRow:
-    """Where values of variable length are as a rule; see :func:`guess_offsets`."""
+    """Return where values of variable length are as a rule; see :func:`guess_offsets`."""
     offsets, lengths = guess_offsets(references, dtype.itemsize), references["length"]
 
     def locate(row: int) -> tuple[int, int, int]:
@@ -211,7 +211,7 @@ def _locate_values(references: Array, dtype: DType, file: int) -> LocateRow:
 
 
 def _is_plain(dataset: h5py.Dataset, form: str, dtype: DType) -> bool:
-    """Whether addresses are offsets in the file, and values are stored as NumPy stores them."""
+    """Return whether addresses are offsets in the file, and values are stored as NumPy stores them."""
     creation = dataset.file.id.get_create_plist()
     kind = dataset.id.get_type()
     if form == "ragged":
@@ -248,7 +248,7 @@ class _Chunks:
         return self.chunk[1:] == self.shape[1:]
 
     def locate(self, number: int, row: int) -> tuple[int, int, int]:
-        """Where a record of the file ``number`` is, or its chunk if that has filters."""
+        """Return where a record of the file ``number`` is, or its chunk if that has filters."""
         chunk, inside = divmod(row, self.chunk[0])
         if self._filters:
             return number, int(self.offsets[chunk]), int(self.sizes[chunk])
@@ -262,7 +262,7 @@ class _Chunks:
         return bool((has_sizes & (self.offsets > 0) & (self.offsets + self.sizes <= len(self._file))).all())
 
     def read_all(self) -> Array:
-        """All records."""
+        """Return all records."""
         bands = [self.read_band(band) for band in range(self.grid[0])]
         return np.concatenate(bands)[: self.shape[0]] if bands else np.empty(self.shape, self._dtype)
 
@@ -300,7 +300,7 @@ def _inflate(content: bytes | memoryview, nbytes: int) -> bytes:
 
 
 def _locate_chunks(dataset: h5py.Dataset, dtype: DType, file: ByteRanges) -> _Chunks | None:
-    """Where the chunks are; None if h5py must read them."""
+    """Return where the chunks are; None if h5py must read them."""
     shape = tuple(map(int, dataset.shape))
     if dataset.chunks is None:
         offset = dataset.id.get_offset()

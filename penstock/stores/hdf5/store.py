@@ -176,7 +176,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         return Record(index, self.keys()[index], fields)
 
     def make_blob_reader(self, opened: LibraryFiles, field: str, indices: Sequence[int]) -> Callable[[int], object]:
-        """What gives one field, without the others."""
+        """Return what gives one field, without the others."""
         del indices
         read = self._get_reader(field).read
         return lambda index: read(index, opened)
@@ -202,7 +202,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         return column[: self._count]
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which records lack a value, as the file or ``missing_label`` says; see :meth:`Store.lacks_value`."""
+        """Return which records lack a value, as the file or ``missing_label`` says; see :meth:`Store.lacks_value`."""
         self.get_opened()
         return self._get_reader(field).lacks_value(indices)
 
@@ -222,7 +222,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """Whether the file begins with HDF5's signature, or has it behind a user block."""
+        """Return whether the file begins with HDF5's signature, or has it behind a user block."""
         return has_magic(path, _SIGNATURE, _USER_BLOCKS)
 
     @classmethod
@@ -276,7 +276,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         return reader
 
     def read_keys(self) -> Sequence[str]:
-        """The texts or numbers of the key dataset; row numbers where there is none."""
+        """Return the texts or numbers of the key dataset; row numbers where there is none."""
         if self._roles.key is None:
             return super().read_keys()
         self.get_opened()
@@ -336,7 +336,7 @@ class DatasetReader:
         self._is_missing = missing.data if missing is not None and missing.any() else None
 
     def lacks_value(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of some records has none."""
+        """Return whether each of some records has none."""
         missing = self._is_missing
         return np.zeros(len(rows), np.bool_) if missing is None else np.asarray(missing)[rows]
 
@@ -348,7 +348,7 @@ class DatasetReader:
 
 
 def make_reader(source: FieldSource, files: Hdf5Files, count: int, missing_label: int | None) -> DatasetReader:
-    """The reader of a field.
+    """Return the reader of a field.
 
     Parameters
     ----------
@@ -395,7 +395,7 @@ def _make_column(values: Array, missing: Array | None, *, is_float: bool) -> Arr
 
 
 def read_texts(values: Array) -> KeyList:
-    """A column of texts, or of integers that are names. Bytes that are no UTF-8, and zeros, are escaped."""
+    """Return a column of texts, or of integers that are names. Bytes that are no UTF-8, and zeros, are escaped."""
     if values.dtype.kind in "iu":
         return KeyList.from_names(map(str, values.tolist()))
     return KeyList.from_names(_decode(value) for value in values.tolist())
@@ -415,7 +415,7 @@ def _flag_rows(rows: Array, count: int) -> Array:
 
 
 def _shape_values(read: ReadRow, source: FieldSource, shapes: Array) -> Callable[[int, LibraryFiles], Array]:
-    """What reads arrays whose shapes are stored beside them."""
+    """Return what reads arrays whose shapes are stored beside them."""
     kind = array_kind(source.field)
     assert kind is not None, "only arrays have shapes"
 
@@ -429,7 +429,7 @@ def _shape_values(read: ReadRow, source: FieldSource, shapes: Array) -> Callable
 
 
 def _make_converter(source: FieldSource) -> Callable[..., object] | None:
-    """What makes a value of the field of a stored one; None where it is stored so."""
+    """Return what makes a value of the field of a stored one; None where it is stored so."""
     kind, dtype = array_kind(source.field), source.dataset.dtype
     if source.axes:
         return _make_pixel_converter(source)
@@ -443,7 +443,7 @@ def _make_converter(source: FieldSource) -> Callable[..., object] | None:
 
 
 def _view_bytes(value: bytes | memoryview | Array) -> bytes | memoryview:
-    """The bytes of an encoded image; h5py gives an array."""
+    """Return the bytes of an encoded image; h5py gives an array."""
     return value.data if isinstance(value, np.ndarray) else value
 
 

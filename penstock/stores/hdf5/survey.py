@@ -182,7 +182,7 @@ def survey_file(file: h5py.File, number: int, layout_name: str, sources: Virtual
 
 
 def join_surveys(surveys: Sequence[Survey], names: Sequence[str]) -> Survey:
-    """The datasets of several files: of equal names, one after another; of different names, side by side.
+    """Return the datasets of several files: of equal names, one after another; of different names, side by side.
 
     Raises ArgumentError if some names are equal and others are not, or datasets of one name differ in type or shape.
     """
@@ -319,7 +319,7 @@ def _text(value: object) -> str:
 
 
 def _read_attribute(attributes: h5py.AttributeManager, name: str) -> object:
-    """The value of an attribute; None if there is none, or it cannot be read."""
+    """Return the value of an attribute; None if there is none, or it cannot be read."""
     try:
         return attributes[name] if name in attributes else None  # noqa: SIM401  # h5py's get reads it twice
     except LIBRARY_ERRORS:

@@ -47,7 +47,7 @@ class VirtualSources:
     _known: dict[tuple[str, str], str] = field(default_factory=dict)  # why a source cannot be read
 
     def find_missing(self, dataset: h5py.Dataset) -> str:
-        """The first source of a dataset that is missing or cannot be read, and why; empty if all are there."""
+        """Return the first source of a dataset that is missing or cannot be read, and why; empty if all are there."""
         sources = dict.fromkeys((source.file_name, source.dset_name) for source in dataset.virtual_sources())
         for pattern, inner in sources:
             for name in self._expand(pattern):
@@ -108,7 +108,7 @@ class VirtualSources:
 
 
 def follow_links(file: h5py.File, name: str) -> tuple[str, str]:
-    """Where a name in a file leads: the name of another file (empty: this one), and the path in it.
+    """Return where a name in a file leads: the name of another file (empty: this one), and the path in it.
 
     No other file is opened, as HDF5 would. Raises ValueError if the name leads nowhere, and what h5py raises.
     """

@@ -176,7 +176,7 @@ def _axes(field: Field) -> int:
 
 
 def _pack_value(name: str, field: Field, value: object, key: str) -> object:
-    """A value as msgpack holds it; arrays are their shape and bytes."""
+    """Return a value as msgpack holds it; arrays are their shape and bytes."""
     if field.pixels is not None:
         pixels = check_pixels(name, field.pixels, value)
         return [list(pixels.shape), pixels.tobytes()]
@@ -210,7 +210,7 @@ def _stack(field: Field, values: Sequence[object]) -> Array | list[object]:
 
 
 def _list_numbers(field: Field, value: object) -> Array:
-    """The elements of a value; a record without one has none."""
+    """Return the elements of a value; a record without one has none."""
     content = value[1] if isinstance(value, list) else value
     assert content is None or isinstance(content, bytes), "as it was packed"
     return np.frombuffer(content or b"", element_dtype(field))

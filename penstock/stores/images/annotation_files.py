@@ -57,7 +57,7 @@ class FoundAnnotations:
         return f"the folder has annotations of the format {self.format!r}, such as {self.example!r}"
 
     def advise(self) -> str:
-        """How they are packed with their images: a clause."""
+        """Return how they are packed with their images: a clause."""
         if not self.format:
             return (
                 f"penstock.pack({self.folder.rstrip('/') + '/' + self.example!r}, dst) packs the images that it names"
@@ -131,7 +131,7 @@ def _find_marked(root: Path | None, names: list[str], mark: re.Pattern[bytes]) -
 
 
 def _find_list(root: Path, tables: Iterable[str], images: Iterable[str]) -> str | None:
-    """The first of some texts of which one of the first three lines names an image."""
+    """Return the first of some texts of which one of the first three lines names an image."""
     names = {name.rpartition("/")[2] for name in images}
     for table in tables:
         lines = _read_head(root, table).decode(errors="replace").splitlines()[:3]
@@ -146,7 +146,7 @@ def _find_stem(name: str) -> str:
 
 
 def _read_head(root: Path | None, name: str) -> bytes:
-    """The beginning of a regular file, without the mark of its encoding, and the zeros of UTF-16."""
+    """Return the beginning of a regular file, without the mark of its encoding, and the zeros of UTF-16."""
     try:
         if root is None or not (root / name).is_file():
             return b""

@@ -158,11 +158,11 @@ def advise_without_images(tree: FolderTree, entries: Sequence[Skipped], suffixes
 
 
 def advise_classes(found: Sequence[str]) -> str:
-    """How the classes of a folder are named: an argument, and the option of the command line."""
+    """Return how the classes of a folder are named: an argument, and the option of the command line."""
     option = f"--classes {','.join(found)}" if len(found) <= _FEW_CLASSES else "--classes"
     return f"classes=[{quote_names(found)}] ({option})"
 
 
 def _has_image(tree: FolderTree, folder: str, suffixes: Collection[str]) -> bool:
-    """Whether a file below a folder is an image by its name."""
+    """Return whether a file below a folder is an image by its name."""
     return any(os.path.splitext(name)[1].lower() in suffixes for name in tree.iter_names(folder))  # noqa: PTH122  # names of a text

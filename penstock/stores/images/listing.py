@@ -89,7 +89,7 @@ class Listing:
 
 
 def is_system_folder(name: str) -> bool:
-    """Whether folders of this name are made by operating systems and tools, and are not listed."""
+    """Return whether folders of this name are made by operating systems and tools, and are not listed."""
     return name in _SYSTEM_FOLDERS
 
 
@@ -188,7 +188,7 @@ def _make_read_only(column: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def describe_file_type(mode: int) -> str:
-    """The type of a file by its mode, in words: "a folder", "a FIFO"."""
+    """Return the type of a file by its mode, in words: "a folder", "a FIFO"."""
     return "a folder" if stat.S_ISDIR(mode) else _FILE_TYPES.get(stat.S_IFMT(mode), "something")
 
 
@@ -277,7 +277,7 @@ class _FolderScan:
         return is_listed
 
     def _is_folder(self, entry: FolderEntry, key: str) -> bool:
-        """Whether an entry is a folder to list; any other entry is added as a record or noted as a problem."""
+        """Return whether an entry is a folder to list; any other entry is added as a record or noted as a problem."""
         suffix = entry.name[entry.name.rfind(".") :].lower()
         is_image = suffix in IMAGE_SUFFIXES
         is_folder = False

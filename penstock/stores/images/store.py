@@ -112,7 +112,7 @@ class FilesStore(Store):
 
     @classmethod
     def stored_key(cls, key: str, fields: Mapping[str, object], schema: Schema) -> str:
-        """The path of the file: see :func:`penstock.stores.images.writer.file_name`."""
+        """Return the path of the file: see :func:`penstock.stores.images.writer.file_name`."""
         from penstock.stores.images.writer import file_name  # readers need not load it
 
         return file_name(key, fields, schema)
@@ -128,7 +128,7 @@ class FilesStore(Store):
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished folder holds, if it was written from ``source``; see :meth:`Store.finished`."""
+        """Return what the finished folder holds, if it was written from ``source``; see :meth:`Store.finished`."""
         del schema
         if not location.sidecar("source").is_file():
             return None
@@ -153,7 +153,7 @@ class FilesStore(Store):
             self.look_ahead = _LOOK_AHEAD
 
     def _find_remote(self) -> RemoteImages | None:
-        """The folder in object storage that this one is; None on this machine."""
+        """Return the folder in object storage that this one is; None on this machine."""
         return cast("RemoteImages | None", self.location.remote)  # of this kind, others are not made
 
     @property
@@ -165,7 +165,7 @@ class FilesStore(Store):
         return len(self._keys)
 
     def read(self, indices: Indices) -> list[Record]:
-        """The files at ``indices``, each read whole from disk; see :meth:`Store.read`."""
+        """Return the files at ``indices``, each read whole from disk; see :meth:`Store.read`."""
         self._refuse_closed()
         return [self._read(index) for index in list_indices(indices)]
 
@@ -179,7 +179,7 @@ class FilesStore(Store):
         return self._objects is not None and self._objects.announce(self._check_indices(indices)) > 0
 
     def column(self, field: str) -> Array:
-        """The labels; images have no column."""
+        """Return the labels; images have no column."""
         self._refuse_closed()
         if self.schema[field].is_blob:
             raise ArgumentError(f"field {field!r} holds encoded bytes, not a column; the columns are: label")
@@ -253,7 +253,7 @@ def _reopen(cls: type[FilesStore], location: Location, options: Mapping[str, Any
 
 
 def _read_file(path: str, listed: int) -> bytes:
-    """All bytes of a regular file of the size that was listed; refuses a file that changes while it is read."""
+    """Return all bytes of a regular file of the size that was listed; refuses a file that changes while it is read."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO put in the file's place must not block
     try:
         before = os.fstat(file)

@@ -35,7 +35,7 @@ class LocalTree:
         return seen.st_dev, seen.st_ino
 
     def list_entries(self, folder: str) -> Sequence[os.DirEntry[str]]:
-        """The entries directly in a folder, in any order; raises OSError."""
+        """Return the entries directly in a folder, in any order; raises OSError."""
         with os.scandir(self.root / folder) as entries:
             return list(entries)
 
@@ -44,7 +44,7 @@ class LocalTree:
         return (name for _, _, names in os.walk(self.root / folder) for name in names)
 
     def has(self, name: str) -> bool:
-        """Whether there is something of this name, a broken link included."""
+        """Return whether there is something of this name, a broken link included."""
         return os.path.lexists(self.root / name)
 
 
@@ -58,11 +58,11 @@ class ObjectEntry:
     st_mtime_ns: int = 0
 
     def is_dir(self) -> bool:
-        """Whether it is a folder."""
+        """Return whether it is a folder."""
         return stat.S_ISDIR(self.st_mode)
 
     def is_file(self) -> bool:
-        """Whether it is an object."""
+        """Return whether it is an object."""
         return not self.is_dir()
 
     def is_symlink(self) -> bool:
@@ -100,7 +100,7 @@ class ObjectTree:
         return len(self._names)
 
     def identify(self, folder: str) -> tuple[int, int]:
-        """The depth and the first object: there are no links."""
+        """Return the depth and the first object: there are no links."""
         return folder.count("/") + bool(folder), self._find(folder)[0]
 
     def list_entries(self, folder: str) -> Sequence[ObjectEntry]:
@@ -114,12 +114,12 @@ class ObjectTree:
         return (self._names[i][cut:] for i in range(at, end))
 
     def has(self, name: str) -> bool:
-        """Whether there is an object of this name, or below it."""
+        """Return whether there is an object of this name, or below it."""
         at = bisect_left(self._names, name)
         return (at < len(self._names) and self._names[at] == name) or self._has_folder(name)
 
     def pick_versions(self, numbers: Iterable[int]) -> KeyList:
-        """The versions of some objects."""
+        """Return the versions of some objects."""
         return KeyList.from_names(self._versions[number].replace("\0", "") for number in numbers)
 
     def _iter_entries(self, folder: str) -> Iterator[ObjectEntry]:
@@ -137,7 +137,7 @@ class ObjectTree:
             at += 1
 
     def _find(self, folder: str) -> tuple[int, int]:
-        """The objects below a folder: the first, and behind the last."""
+        """Return the objects below a folder: the first, and behind the last."""
         if not folder:
             return 0, len(self._names)
         return bisect_left(self._names, f"{folder}/"), bisect_left(self._names, f"{folder}0")  # 0 follows /

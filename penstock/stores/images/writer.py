@@ -185,7 +185,7 @@ class FilesWriter(FileWriter[PreparedFile]):
         self._journal_path.unlink()
 
     def fingerprint(self) -> str:
-        """That of the store, which cannot be opened before the journal is removed."""
+        """Return that of the store, which cannot be opened before the journal is removed."""
         return list_folder(LocalTree(self._root), str(self.location)).fingerprint()
 
     def discard(self) -> None:

@@ -111,7 +111,7 @@ class LmdbDatumStore(LmdbLayoutStore):
         return self._convert(parse_datum(self._values.read(opened, index)))
 
     def _convert(self, datum: Datum) -> Blob:
-        """The encoded image of a message, or its pixels."""
+        """Return the encoded image of a message, or its pixels."""
         if datum.is_encoded != (self._kind is None):
             raise ValueError(
                 f"it has {'an encoded image' if datum.is_encoded else 'pixels'}; the first record has "
@@ -191,7 +191,7 @@ class Datum:
         return looks_like_image(content)
 
     def read_pixels(self) -> Array:
-        """The pixels: CHW, a view of the message where they are uint8.
+        """Return the pixels: CHW, a view of the message where they are uint8.
 
         Raises ValueError if their number is not that of the shape.
         """

@@ -37,7 +37,7 @@ _BLOCK_PAGES: Final = 1 << 14
 
 
 def find_environment_file(path: str | os.PathLike[str]) -> Path:
-    """The data file of an environment: ``data.mdb`` of a folder, or the file itself (``subdir=False``)."""
+    """Return the data file of an environment: ``data.mdb`` of a folder, or the file itself (``subdir=False``)."""
     given = Path(path)
     return given / FILE if given.is_dir() else given
 
@@ -63,22 +63,22 @@ class LmdbEntries:
         return len(self.key_offsets)
 
     def key(self, row: int) -> bytes:
-        """The key of one entry."""
+        """Return the key of one entry."""
         begin = int(self.key_offsets[row])
         return bytes(self.whole[begin : begin + int(self.key_sizes[row])])
 
     def iterate_keys(self) -> Iterator[bytes]:
-        """All keys."""
+        """Yield all keys."""
         whole = self.whole
         for begin, size in zip(self.key_offsets.tolist(), self.key_sizes.tolist(), strict=True):
             yield bytes(whole[begin : begin + size])
 
     def value(self, row: int) -> memoryview:
-        """The value of one entry: a view of the file; ValueError if its pages are not those of a value."""
+        """Return the value of one entry: a view of the file; ValueError if its pages are not those of a value."""
         return ValuePlaces(self, np.array([row])).read(self._source, 0)
 
     def find(self, key: bytes) -> int | None:
-        """The row of a key, by bisection; None if it is not there."""
+        """Return the row of a key, by bisection; None if it is not there."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -89,13 +89,13 @@ class LmdbEntries:
         return low if low < len(self) and self.key(low) == key else None
 
     def last_bytes(self) -> NDArray[np.uint8]:
-        """The last byte of each key; 0 for an empty key."""
+        """Return the last byte of each key; 0 for an empty key."""
         whole = np.frombuffer(self.whole, np.uint8)
         at = self.key_offsets + self.key_sizes - 1
         return np.where(self.key_sizes > 0, whole[at], 0).astype(np.uint8)
 
     def parse_numbers(self, endings: int | NDArray[np.int64] = 0, begins: int = 0) -> tuple[Rows, Rows]:
-        """The number that each key is in decimal, and its count of digits.
+        """Return the number that each key is in decimal, and its count of digits.
 
         ``endings``, ``begins``: how many bytes at the end and at the beginning of each key are left out. Returns (n,)
         int64: number and count of digits, leading zeros included; -1 and 0 where a key is no number of 1 to 18 digits.
@@ -151,7 +151,7 @@ class ValuePlaces:
         return self._begins[index] - head, self._sizes[index] + head
 
     def read(self, whole: ByteRanges, index: int) -> memoryview:
-        """A value: a view of the file, after its first page was found to be that of a value.
+        """Return a value: a view of the file, after its first page was found to be that of a value.
 
         Raises
         ------
@@ -193,7 +193,7 @@ def scan_entries(path: Path, source: ByteRanges, url: str) -> LmdbEntries:
 
 
 def peek_entries(path: str | os.PathLike[str], keys: Sequence[bytes] = ()) -> LmdbEntries | None:
-    """The entries of the first and the last leaf page, and of those where some keys would be.
+    """Return the entries of the first and the last leaf page, and of those where some keys would be.
 
     Returns
     -------
@@ -214,7 +214,7 @@ def peek_entries(path: str | os.PathLike[str], keys: Sequence[bytes] = ()) -> Lm
 
 
 def _parse_leaves(file: PageFile, source: ByteRanges, numbers: Sequence[int]) -> LmdbEntries:
-    """The entries of some leaf pages, in blocks of pages."""
+    """Return the entries of some leaf pages, in blocks of pages."""
     page_nbytes = file.page_nbytes
     whole = source if isinstance(source, memoryview) else file.map_pages(numbers)
     block = PageBlock(whole, page_nbytes, len(whole) // page_nbytes)  # a page of which the end is missing is not read

@@ -32,12 +32,12 @@ COUNT: Final = b"__len__"
 
 
 def decode_key(key: bytes) -> str:
-    """A key as the name of a record; bytes that are no text are escaped."""
+    """Return a key as the name of a record; bytes that are no text are escaped."""
     return key.decode("utf-8", "backslashreplace")
 
 
 def split_suffix(key: bytes) -> tuple[bytes, bytes]:
-    """A key without its ending, and the ending in lower case with its dot; empty for a key without one."""
+    """Return a key without its ending, and the ending in lower case with its dot; empty for a key without one."""
     stem, dot, suffix = key.rpartition(b".")
     if not dot or b"/" in suffix:
         return key, b""
@@ -45,7 +45,7 @@ def split_suffix(key: bytes) -> tuple[bytes, bytes]:
 
 
 def list_entry_keys(entries: LmdbEntries, rows: NDArray[np.int64] | None = None) -> LazyKeys:
-    """The keys of some entries, by default of all, as names that are decoded when they are asked for."""
+    """Return the keys of some entries, by default of all, as names that are decoded when they are asked for."""
     begins, sizes = entries.key_offsets, entries.key_sizes
     if rows is not None:
         begins, sizes = begins[rows], sizes[rows]

@@ -124,11 +124,11 @@ class LmdbLayoutStore(ContainerStore[ByteRanges]):
     @classmethod
     @abstractmethod
     def fits(cls, entries: LmdbEntries) -> bool:
-        """Whether the first, the last and the looked-up entries are those of this layout."""
+        """Return whether the first, the last and the looked-up entries are those of this layout."""
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """An LMDB environment whose first and last entries have this layout."""
+        """Recognise an LMDB environment whose first and last entries have this layout."""
         try:
             entries = peek_entries(path, cls.looked_up)
             return entries is not None and len(entries) > 0 and cls.fits(entries)
@@ -155,7 +155,7 @@ class LmdbLayoutStore(ContainerStore[ByteRanges]):
         return ((0, *places.range_of(at)) for index in indices for places, at in self.find_values(index))
 
     def make_blob_reader(self, opened: ByteRanges, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
-        """What gives images without labels and keys."""
+        """Return what gives images without labels and keys."""
         if field != "image":
             return super().make_blob_reader(opened, field, indices)
         return functools.partial(self.read_image, opened)

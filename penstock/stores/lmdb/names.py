@@ -143,7 +143,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         return ((self._images, index),) if row < 0 else ((self._images, index), (self._arrays, row))
 
     def read_record(self, opened: ByteRanges, index: int) -> Record:
-        """An image and its array."""
+        """Return an image and its array."""
         image = self._images.read(opened, index)
         fields: dict[str, object] = {"image": image}
         row = self._partners[index]
@@ -214,7 +214,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         return np.array(images, np.int64), np.array(partners, np.int64)
 
     def _arrange_arrays(self) -> dict[str, Field]:
-        """The fields that the arrays are, from what is stated."""
+        """Return the fields that the arrays are, from what is stated."""
         stated = self._stated
         if stated.get("upright") is not None and stated.get("units") != "relative":
             raise ArgumentError("upright says which picture boxes in fractions are of, and needs units='relative'")
@@ -252,7 +252,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         return {"array": Field(f"{self._dtype.name}[{lengths}]")}
 
     def _read_array(self, opened: ByteRanges, row: int) -> Array | None:
-        """An array in its stated shape; None for an empty value, where the shape has no place for one."""
+        """Return an array in its stated shape; None for an empty value, where the shape has no place for one."""
         value = self._arrays.read(opened, row)
         if not len(value):
             if -1 not in self._shape:
@@ -269,7 +269,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         return stored if self._dtype.isnative else stored.astype(self._dtype.newbyteorder("="))
 
     def _read_label(self, opened: ByteRanges, row: int) -> object:
-        """A label that is one number, or a text."""
+        """Return a label that is one number, or a text."""
         if self._is_text:
             text = bytes(self._arrays.read(opened, row)).strip()
             return self._parse_label(text) if text else None
@@ -277,7 +277,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         return None if stored is None else stored.item()
 
     def _read_samples(self) -> list[bytes]:
-        """Some of the arrays, from all parts of the environment; empty ones are left out."""
+        """Return some of the arrays, from all parts of the environment; empty ones are left out."""
         rows = np.asarray(self._partners)
         rows = rows[rows >= 0]
         rows = rows[self._arrays.sizes[rows] > 0]
@@ -296,7 +296,7 @@ class LmdbNamesStore(LmdbLayoutStore):
 
 
 def _parse_pair(pair: object) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """The patterns of an image and of its array, with a group for the part that ``*`` stands for.
+    """Return the patterns of an image and of its array, with a group for the part that ``*`` stands for.
 
     Raises ArgumentError if it is not two patterns between spaces, each with one ``*``.
     """
@@ -314,7 +314,7 @@ def _parse_pair(pair: object) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 
 
 def _find_arrays(keys: Sequence[bytes], pair: str) -> dict[bytes, int]:
-    """The row of each array, by the part of its key that its image has too."""
+    """Return the row of each array, by the part of its key that its image has too."""
     _, array = _parse_pair(pair)
     return {match[1]: row for row, key in enumerate(keys) if (match := array.fullmatch(key))}
 
@@ -333,7 +333,7 @@ def _find_named(keys: Sequence[bytes], pair: str, arrays: set[int]) -> dict[int,
 
 
 def _describe_unpaired(keys: Sequence[bytes], image_rows: Sequence[int], other_rows: Sequence[int], paired: int) -> str:
-    """What to state where arrays do not have the names of their images."""
+    """Return what to state where arrays do not have the names of their images."""
     images, others = [keys[row] for row in image_rows], [keys[row] for row in other_rows]
     shown = [", ".join(repr(decode_key(key)) for key in each[:2]) for each in (images, others)]
     count = counted(paired + len(others), "entry")

@@ -87,7 +87,7 @@ def _parse_floats(text: bytes) -> Array:
 
 
 def parse_labels(whole: ByteRanges, starts: Rows, counts: Rows) -> Iterator[int | None]:
-    """The number before the first comma of each text."""
+    """Yield the number before the first comma of each text."""
     for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
         text = bytes(whole[start : start + count])
         first, comma, _ = text.partition(b",")
@@ -109,7 +109,7 @@ def plan_text_labels(texts: Sequence[bytes], classes: Sequence[str]) -> tuple[st
 
 
 def plan_classes(classes: Sequence[str]) -> tuple[str, Callable[[bytes], object]]:
-    """The kind of labels that are names of classes, or without classes texts, and what reads one."""
+    """Return the kind of labels that are names of classes, or without classes texts, and what reads one."""
     if not classes:
         return "text", lambda text: str(text, "utf-8")
     numbers = {name.encode(): number for number, name in enumerate(classes)}
@@ -123,7 +123,7 @@ def plan_classes(classes: Sequence[str]) -> tuple[str, Callable[[bytes], object]
 
 
 def parse_numbers(text: bytes) -> Array:
-    """The numbers of a text as float64; spaces, commas and semicolons are between them."""
+    """Return the numbers of a text as float64; spaces, commas and semicolons are between them."""
     try:
         return np.array([float(word) for word in text.replace(b",", b" ").replace(b";", b" ").split()])
     except ValueError as error:
@@ -131,5 +131,5 @@ def parse_numbers(text: bytes) -> Array:
 
 
 def quote_text(values: Sequence[bytes]) -> str:
-    """The first of some values, for an error, if all of them are texts; else empty."""
+    """Return the first of some values, for an error, if all of them are texts; else empty."""
     return f", such as {values[0][:40]!r}" if values and all(map(_PRINTABLE.issuperset, values)) else ""

@@ -300,7 +300,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         return kind
 
     def _find_more(self) -> bool:
-        """Whether one of the first and last texts has a fourth field."""
+        """Return whether one of the first and last texts has a fourth field."""
         count = len(self)
         opened = self.get_opened()
         failure, is_any = None, False

@@ -242,7 +242,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         self._refuse_missing(found, names, f"it is in {self._order} and has no entry")
 
     def _infer(self, pixels: PixelLayout) -> Schema:
-        """The fields, from some of the records; one that cannot be read says so when it is read."""
+        """Return the fields, from some of the records; one that cannot be read says so when it is read."""
         samples = self._read_samples()
         self._form = describe_value(samples[0])
         found: dict[str, list[object]] = {}
@@ -318,12 +318,12 @@ def _read_count(entries: LmdbEntries, row: int) -> int:
 
 
 def _give(value: memoryview) -> memoryview:
-    """The image of a value that is not pickled."""
+    """Return the image of a value that is not pickled."""
     return value
 
 
 def _parse_binary(entries: LmdbEntries, rows: Rows) -> Rows:
-    """The big-endian numbers of 4 or 8 bytes that some keys are, in order; empty where they are none."""
+    """Return the big-endian numbers of 4 or 8 bytes that some keys are, in order; empty where they are none."""
     sizes = set(entries.key_sizes[rows].tolist())
     if sizes not in ({4}, {8}):
         return np.empty(0, np.int64)
@@ -333,7 +333,7 @@ def _parse_binary(entries: LmdbEntries, rows: Rows) -> Rows:
 
 
 def _load_keys(content: memoryview, count: int) -> Sequence[bytes] | range:
-    """The keys in ``__keys__``; a range, if they are the numbers from 0 on."""
+    """Return the keys in ``__keys__``; a range, if they are the numbers from 0 on."""
     if is_pickle(content):
         for make in (b"%d".__mod__, "{}".format):  # what scripts write: far cheaper to compare than to read
             if count and pickle.dumps(list(map(make, range(count))), content[1]) == content:

@@ -144,7 +144,7 @@ class LmdbWordsStore(LmdbLayoutStore):
         self._note_problems([row for row in others if entries.key(row) != _COUNT], reason)
 
     def _read_count(self) -> int | None:
-        """What ``num-samples`` says; None without it."""
+        """Return what ``num-samples`` says; None without it."""
         row = self._entries.find(_COUNT)
         value = b"" if row is None else bytes(self._entries.value(row)[:20]).strip()
         if row is not None and not (value.isdigit() and len(value) < 19):

@@ -78,13 +78,13 @@ class BlockReader:
         return records
 
     def pixels(self, field: str, indices: NDArray[np.int64]) -> PixelRows:
-        """The images at ``indices``, as their places in the map."""
+        """Return the images at ``indices``, as their places in the map."""
         dtype = self._dtypes[field]
         offsets = self._find_rows(indices) + self._offsets[field]
         return PixelRows(self.source.window, offsets, dtype.shape, dtype.base)
 
     def rows(self, field: str, indices: NDArray[np.int64]) -> Array:
-        """The values of a field at ``indices``: (n, ...), a new array."""
+        """Return the values of a field at ``indices``: (n, ...), a new array."""
         dtype = self._dtypes[field]
         values = np.empty((len(indices), *dtype.shape), dtype.base)
         offsets = self._find_rows(indices) + self._offsets[field]
@@ -118,7 +118,7 @@ class BlockReader:
             return None
 
     def keys(self) -> Iterator[str]:
-        """All keys, in order; ValueError if they are damaged."""
+        """Yield all keys, in order; ValueError if they are damaged."""
         for number in range(len(self._states)):
             self._open_block(number, number * self._per_block)
             yield from self._parse(number, number * self._per_block).list_keys()
@@ -157,7 +157,7 @@ class BlockReader:
             raise DamagedRecordError(index, str(error)) from error
 
     def _read_values(self, name: str, indices: NDArray[np.int64], starts: NDArray[np.int64]) -> Sequence[object]:
-        """The values of one field: numbers, or read-only arrays."""
+        """Return the values of one field: numbers, or read-only arrays."""
         dtype = self._dtypes[name]
         if not dtype.shape:
             numbers: list[object] = self.rows(name, indices).tolist()

@@ -105,12 +105,12 @@ class BlockLayout:
         return cls(schema, row, nbytes, -(-len(schema.small) // 8))
 
     def offset(self, field: str) -> int:
-        """The offset of a field in a row."""
+        """Return the offset of a field in a row."""
         assert self.row.fields is not None, "a structured type"
         return int(self.row.fields[field][1])
 
     def dtype(self, field: str) -> DType:
-        """The type of a field, with its shape."""
+        """Return the type of a field, with its shape."""
         return self.row[field]
 
     @property
@@ -133,7 +133,7 @@ def find_layout(meta: PackMeta, url: str) -> BlockLayout | None:
 
 
 def find_block_problems(block: ParsedBlock, columns: Mapping[str, Array]) -> Iterator[Problem]:
-    """What is wrong with the records of a block.
+    """Yield what is wrong with the records of a block.
 
     ``columns``: the stored columns, which must agree with the records.
     """
@@ -164,7 +164,7 @@ def _find_key(block: ParsedBlock, position: int) -> str | None:
 
 
 def choose_block_records(layout: BlockLayout) -> int:
-    """How many records a block holds, such that it fills its pages."""
+    """Return how many records a block holds, such that it fills its pages."""
     return max(1, (_BLOCK_NBYTES - _HEAD.size) // (layout.nbytes + 8))
 
 
@@ -182,7 +182,7 @@ def pack_block(
     keys: Sequence[bytes] | None,
     nones: NDArray[np.uint8] | None,
 ) -> tuple[bytes, bytes]:
-    """The value of a block, and what the hash over all records is made of.
+    """Return the value of a block, and what the hash over all records is made of.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ class ParsedBlock:
 
     @classmethod
     def parse(cls, layout: BlockLayout, value: memoryview, first: int, count: int) -> Self:
-        """The parts of the block that begins with record ``first`` and must hold ``count``.
+        """Return the parts of the block that begins with record ``first`` and must hold ``count``.
 
         Raises ValueError if it is no such block; checksums are not compared.
         """
@@ -246,7 +246,7 @@ class ParsedBlock:
         return cls(layout, first, count, value, rows_at, nones, keys)
 
     def is_intact(self) -> bool:
-        """Whether the checksum of the whole block matches."""
+        """Return whether the checksum of the whole block matches."""
         hashed: int = _HEAD.unpack_from(self.value)[4]
         return _hash(self.value[_HEAD.size :]) ^ (self.first * _SALT & _MASK) == hashed
 
@@ -256,12 +256,12 @@ class ParsedBlock:
         return self.value[_HEAD.size : _HEAD.size + 8 * self.count]
 
     def row(self, position: int) -> memoryview:
-        """The bytes of one row."""
+        """Return the bytes of one row."""
         at = self.rows_at + position * self.layout.nbytes
         return self.value[at : at + self.layout.nbytes]
 
     def rows(self) -> Array:
-        """All rows, as one structured array, a view."""
+        """Return all rows, as one structured array, a view."""
         return np.frombuffer(self.value, self.layout.row, self.count, self.rows_at)
 
     def is_row_intact(self, position: int) -> bool:
@@ -311,7 +311,7 @@ class ParsedBlock:
 
 
 def _get_row_dtype(field: Field) -> DType | None:
-    """The type of a field in a row; None if it has no fixed size."""
+    """Return the type of a field in a row; None if it has no fixed size."""
     number = get_column_dtype(field)
     if number is not None:
         return number

@@ -129,7 +129,7 @@ class _ReportingPages(PageFile):
         return super()._read_bytes(offset, nbytes) if self._read is None else self._read(offset, nbytes)
 
     def read_node_page(self, number: int) -> bytes:
-        """A branch or leaf page."""
+        """Return a branch or leaf page."""
         page = super().read_node_page(number)
         if not self.visited[number]:
             self.visited[number] = True
@@ -138,7 +138,7 @@ class _ReportingPages(PageFile):
         return page
 
     def read_value(self, node: Node) -> tuple[bytes, list[int]]:
-        """The bytes of a value, and which of its overflow pages do not match their hashes."""
+        """Return the bytes of a value, and which of its overflow pages do not match their hashes."""
         if node.inline:  # its leaf page is checked already
             return self.value(node), []
         if self.visited[node.page : node.page + node.pages].any():
@@ -149,7 +149,7 @@ class _ReportingPages(PageFile):
         return content[start : start + node.nbytes], self.find_changed(node.page, content)
 
     def find_changed(self, first: int, content: bytes) -> list[int]:
-        """Which of some pages do not match their hashes."""
+        """Return which of some pages do not match their hashes."""
         if self.stored is None:
             return []
         found = _native.hash_pages(content, self.page_nbytes)
@@ -249,7 +249,7 @@ class _PackCheck:
         return content
 
     def _load_columns(self, trees: dict[bytes, BTree], meta: PackMeta) -> dict[str, Array]:
-        """The columns that are intact; the others are reported."""
+        """Return the columns that are intact; the others are reported."""
         stored: dict[str, Node] = {}
         columns: dict[str, Array] = {}
         try:

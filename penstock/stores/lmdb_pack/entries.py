@@ -105,10 +105,10 @@ class PackEntries(ABC, Generic[T_batch]):
 
     @abstractmethod
     def columns(self) -> dict[str, bytes]:
-        """The stored columns by field."""
+        """Return the stored columns by field."""
 
     def repeats_last(self, prepared: T_batch) -> bool:
-        """Whether a prepared record equals the last one that was added; True where blocks hide the record."""
+        """Return whether a prepared record equals the last one that was added; True where blocks hide the record."""
         del prepared
         return True
 
@@ -167,7 +167,7 @@ class RecordEntries(PackEntries[list[PreparedRecord]]):
         """Do nothing: each record is an entry already."""
 
     def key_entries(self) -> list[tuple[bytes, bytes]]:
-        """All keys, in order of their bytes, with the numbers of their records."""
+        """Return all keys, in order of their bytes, with the numbers of their records."""
         places: dict[bytes, list[bytes]] = {}
         for index, key in enumerate(self._keys):
             places.setdefault(key, []).append(make_record_key(index))
@@ -179,7 +179,7 @@ class RecordEntries(PackEntries[list[PreparedRecord]]):
         return {name: encode_column(column) for name, column in columns.items()}
 
     def repeats_last(self, prepared: list[PreparedRecord]) -> bool:
-        """Whether a prepared record has the hash of the one that was added last."""
+        """Return whether a prepared record has the hash of the one that was added last."""
         [(_, value, _)] = prepared
         head = self._codec.add_number(bytearray(value.begin), self.count - 1)
         return bool(xxhash.xxh3_128_digest(self._content_before + head) == self.content)
@@ -220,7 +220,7 @@ class PreparedRows(NamedTuple):
     nones: NDArray[np.uint8]
 
     def select(self, rows: slice) -> PreparedRows:
-        """Some of them."""
+        """Return some of them."""
         return PreparedRows(self.rows[rows], self.hashes[rows], self.keys[rows], self.nones[rows])
 
 

@@ -146,7 +146,7 @@ class RecordCodec:
         return EncodedRecord(bytearray(head + small), tuple(map(_keep, parts[1:])))
 
     def _pack_blob(self, name: str, value: Blob) -> Blob:
-        """The bytes of a blob as they are stored."""
+        """Return the bytes of a blob as they are stored."""
         pixels = self.schema[name].pixels
         if pixels is not None:
             return pack_pixels(name, pixels, value)
@@ -203,7 +203,7 @@ class RecordCodec:
         return _unpack(small, max_array_len=self._longest, max_map_len=0, max_ext_len=0)
 
     def _describe_mismatch(self, values: object) -> str:
-        """How the small fields of a record differ from the schema; empty if values are missing, and may be."""
+        """Return how the small fields of a record differ from the schema; empty if values are missing, and may be."""
         if type(values) is not list:
             return f"its small fields must be a list, got {type(values).__name__}"
         if len(values) != len(self._types):
@@ -249,7 +249,7 @@ class RecordCodec:
 
 
 def _keep(blob: bytes | memoryview) -> bytes | memoryview:
-    """A blob whose bytes stay as they are until it is written: itself, or a copy if somebody may write to it.
+    """Return a blob whose bytes stay as they are until it is written: itself, or a copy if somebody may write to it.
 
     A small part of a large byte string is copied as well: the whole would stay in memory for it.
     """
@@ -268,7 +268,7 @@ def _parse_json(name: str, text: str) -> object:
 
 
 def encode_column(values: Array) -> bytes:
-    """A column as the bytes of a ``.npy`` file."""
+    """Return a column as the bytes of a ``.npy`` file."""
     file = io.BytesIO()
     np.save(file, values, allow_pickle=False)
     return file.getvalue()

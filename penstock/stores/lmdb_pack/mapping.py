@@ -125,7 +125,7 @@ class PackMap:
         return self.window[begin : begin + self._sizes[index]]
 
     def offset(self, index: int) -> int:
-        """The offset in the file of a value that :meth:`record` has returned."""
+        """Return the offset in the file of a value that :meth:`record` has returned."""
         if self._mirror is not None:
             self._mirror.require(self._begins[index], self._sizes[index])
         return self._begins[index]
@@ -169,7 +169,7 @@ class PackMap:
             self._announce_values(wanted, self._mirror)
 
     def _hold(self, numbers: NDArray[np.int64], mirror: MirrorFile) -> bool:
-        """Whether records of a remote pack are in the file, after they were fetched."""
+        """Return whether records of a remote pack are in the file, after they were fetched."""
         if numbers.min() < 0 or numbers.max() >= len(self._begins):
             return False
         self._announce_leaves(numbers)
@@ -202,12 +202,12 @@ class PackMap:
         return bool(unknown)
 
     def column(self, field: str) -> bytes | None:
-        """The stored bytes of a column; None if there is none."""
+        """Return the stored bytes of a column; None if there is none."""
         nodes = (node for _, node in self._pages.nodes(self._trees.get(COLUMNS)) if node.key == field.encode())
         return next(map(self._pages.value, nodes), None)
 
     def key_entries(self) -> Iterator[tuple[str, int]]:
-        """All (key, index) pairs, in order of the bytes of the keys; ValueError if that database is damaged."""
+        """Yield all (key, index) pairs, in order of the bytes of the keys; ValueError if that database is damaged."""
         for _, node in self._pages.nodes(self._trees.get(KEYS)):
             for number in self._pages.numbers(node):
                 yield node.key.decode(), number
@@ -256,7 +256,7 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
 
 
 def make_missing_error(folder: Path, url: str) -> StoreError:
-    """The error for a folder without a data file: a pack killed before its first commit, or no pack."""
+    """Return the error for a folder without a data file: a pack killed before its first commit, or no pack."""
     if (folder / LOCK).exists():
         return IncompleteStoreError(
             "this pack was never finished (it has no record yet); pack the same source again", store=url

@@ -78,7 +78,7 @@ class PackMeta:
         return -(-self.count // self.block_records) if self.block_records else self.count
 
     def to_bytes(self) -> bytes:
-        """The JSON text of the entry."""
+        """Return the JSON text of the entry."""
         return json.dumps(
             {
                 "format": FORMAT,

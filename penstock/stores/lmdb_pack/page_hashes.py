@@ -63,7 +63,7 @@ class PageHashFile:
             raise ValueError(f"its size must be that of {self.count} hashes")
 
     def is_damaged(self) -> bool:
-        """Whether the hashes do not match their own checksum; reads all of them."""
+        """Return whether the hashes do not match their own checksum; reads all of them."""
         self._source.require()
         content = self._source.window
         state = xxhash.xxh3_64(content[: _HEADER.size - 8])
@@ -92,7 +92,7 @@ class PageHashFile:
         )
 
     def fit(self, found: NDArray[np.uint64], first: int, *, again: bool) -> bool:
-        """Whether pages ``first`` and following of the file have the hashes ``found``.
+        """Return whether pages ``first`` and following of the file have the hashes ``found``.
 
         ``again``: they did not, twice; then the hashes themselves are fetched again.
         """
@@ -104,7 +104,7 @@ class PageHashFile:
         return bool(np.array_equal(found[:count], self.load(first, count)))
 
     def matches(self, number: int, page: bytes) -> bool:
-        """Whether the hash of page ``number`` is that of ``page``."""
+        """Return whether the hash of page ``number`` is that of ``page``."""
         if number >= self.count:
             return False
         found = xxhash.xxh3_64_intdigest(page)

@@ -29,7 +29,7 @@ _SHAPE: Final = struct.Struct("<III")
 
 
 def pack_pixels(name: str, kind: ArrayKind, value: object) -> bytes | memoryview:
-    """The bytes of an image as they are stored; raises as :func:`.check_pixels`."""
+    """Return the bytes of an image as they are stored; raises as :func:`.check_pixels`."""
     pixels = check_pixels(name, kind, value)
     if kind.shape is not None:
         return pixels.data.cast("B")

@@ -141,7 +141,7 @@ class ShardedPack(Store):
         return self.opened.get(number)
 
     def split(self, indices: Indices) -> list[ShardPart]:
-        """Which shards hold some records.
+        """Return which shards hold some records.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class ShardedPack(Store):
         return _order(self._call(indices, lambda shard, numbers, _: shard.blobs(field, numbers)))
 
     def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
-        """The images of a field of pixels; those in blocks of several shards are copied to one buffer."""
+        """Return the images of a field of pixels; those in blocks of several shards are copied to one buffer."""
         self.schema.refuse_encoded(field)
         parts = self._call(indices, lambda shard, numbers, _: shard.pixels(field, numbers))
         if len(parts) < 2 or not all(isinstance(images, PixelRows) for _, images in parts):
@@ -237,7 +237,7 @@ class ShardedPack(Store):
         return self._columns[field]
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which records lack a value, as each shard says; see :meth:`Store.lacks_value`."""
+        """Return which records lack a value, as each shard says; see :meth:`Store.lacks_value`."""
         parts = self._call(indices, lambda shard, numbers, _: shard.lacks_value(field, numbers))
         return _gather(parts) if parts else np.zeros(0, np.bool_)
 
@@ -301,7 +301,7 @@ class ShardedPack(Store):
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished pack holds, if its origin is ``source``; see :meth:`Store.finished`."""
+        """Return what the finished pack holds, if its origin is ``source``; see :meth:`Store.finished`."""
         try:
             manifest = _read_manifest(location)
         except StoreError:
@@ -452,7 +452,7 @@ class OpenShards:
         return opening
 
     def locate(self, name: str) -> Location:
-        """Where a shard is; StoreError if a remote place cannot be asked."""
+        """Return where a shard is; StoreError if a remote place cannot be asked."""
         if self._location.remote is None:
             return Location(LmdbStore.kind, f"{self._location.path}/{name}")
         from penstock.stores.remote.opening import find_below  # stores on this machine do not need it
@@ -492,6 +492,6 @@ class OpenShards:
 
 
 def name_shard(error: PenstockError, name: str) -> PenstockError:
-    """An error of a shard, with the name of the shard in its message; the same object."""
+    """Return an error of a shard, with the name of the shard in its message; the same object."""
     error.message = f"shard {name}: {error.message}"
     return error

@@ -139,7 +139,7 @@ class ShardedWriter(Writer[object]):
         self._get_writer().skip(skipped)
 
     def repeats_last(self, prepared: object) -> bool:
-        """Whether a prepared record equals the last one that is committed; True where a shard ends with that."""
+        """Return whether a prepared record equals the last one that is committed; True where a shard ends with that."""
         return self._writer is None or not self._writer.committed.records or self._writer.repeats_last(prepared)
 
     def adopt(self, shards: ShardColumns, held: CommittedRecords) -> None:
@@ -239,7 +239,7 @@ class ShardedWriter(Writer[object]):
         return Location.from_path(LmdbStore.kind, self._root / name)
 
     def _get_writer(self) -> LmdbWriter:
-        """The writer of the shard that is not full."""
+        """Return the writer of the shard that is not full."""
         if self._writer is None:
             self._writer = LmdbWriter(self._root / self._next_name, self._schema, self._source)
         return self._writer
@@ -287,7 +287,7 @@ def name_shard(number: int) -> str:
 
 
 def _is_shard(folder: Path) -> bool:
-    """Whether a folder has nothing but the files of a pack."""
+    """Return whether a folder has nothing but the files of a pack."""
     return (
         folder.is_dir() and not folder.is_symlink() and all(_IN_SHARD.fullmatch(each.name) for each in folder.iterdir())
     )

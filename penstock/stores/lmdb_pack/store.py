@@ -159,7 +159,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         return Record(index, key, fields)
 
     def make_record_reader(self, opened: OpenPack, indices: Sequence[int]) -> Callable[[int], Record]:
-        """What gives each record; those of blocks are read at once."""
+        """Return what gives each record; those of blocks are read at once."""
         if opened.blocks is None:
             opened.map.fetch(indices)
             return super().make_record_reader(opened, indices)
@@ -193,27 +193,27 @@ class LmdbStore(ContainerStore[OpenPack]):
         return super().blobs(field, indices)
 
     def make_blob_reader(self, opened: OpenPack, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
-        """What gives one blob of each record."""
+        """Return what gives one blob of each record."""
         opened.map.fetch(indices)
         find, blob, check = opened.map.record, self._codec.blob, self._check
         return lambda index: blob(find(index), index, field, check=check)
 
     def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
-        """The images of a field of pixels; those in blocks as their places in the map."""
+        """Return the images of a field of pixels; those in blocks as their places in the map."""
         if self._layout is None:
             return super().pixels(field, indices)
         self.schema.refuse_encoded(field)
         return self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers))
 
     def rows(self, field: str, indices: Indices) -> Array | None:
-        """The arrays of a field of fixed shape, where they are in blocks; see :meth:`Store.rows`."""
+        """Return the arrays of a field of fixed shape, where they are in blocks; see :meth:`Store.rows`."""
         kind = self.schema[field]
         if self._layout is None or kind.array is None:
             return None
         return self._call_blocks(indices, lambda blocks, numbers: blocks.rows(field, numbers))
 
     def _call_blocks(self, indices: Indices, read: Callable[[BlockReader, NDArray[np.int64]], T]) -> T:
-        """What ``read`` returns for some records of blocks, whose numbers are checked."""
+        """Return what ``read`` returns for some records of blocks, whose numbers are checked."""
         blocks = self.get_opened().blocks
         assert blocks is not None, "called for packs of blocks"
         try:
@@ -229,7 +229,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         return np.ascontiguousarray(numbers, np.int64)
 
     def read_column(self, opened: OpenPack, field: str) -> Iterable[object]:
-        """The stored column, or the values record by record."""
+        """Return the stored column, or the values record by record."""
         if get_column_dtype(self.schema[field]) is not None:
             return self._load_column(opened.map, field)
         if opened.blocks is not None:
@@ -271,7 +271,7 @@ class LmdbStore(ContainerStore[OpenPack]):
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished pack holds, if its origin is ``source``; see :meth:`Store.finished`."""
+        """Return what the finished pack holds, if its origin is ``source``; see :meth:`Store.finished`."""
         try:
             with cls(location) as store:
                 meta = store.meta
@@ -308,7 +308,7 @@ class LmdbStore(ContainerStore[OpenPack]):
             return None  # the database is damaged as well; the index alone names the record
 
     def _load_keys(self) -> Sequence[str]:
-        """All keys, from the database of keys, or from the blocks."""
+        """Return all keys, from the database of keys, or from the blocks."""
         opened = self.get_opened()
         found = [""] * len(self)
         with naming_damage("the database of keys", self.url):
@@ -329,7 +329,7 @@ class LmdbStore(ContainerStore[OpenPack]):
                 raise self.make_damage_error(index, error) from error
 
     def _load_column(self, source: PackMap, field: str) -> Array:
-        """A stored column; ValueError if it is damaged."""
+        """Return a stored column; ValueError if it is damaged."""
         content = source.column(field)
         if content is None:
             raise ValueError("it is missing")

@@ -138,11 +138,11 @@ class LmdbWriter(EnvironmentWriter[object]):
         return None
 
     def has_reached(self, nbytes: int) -> bool:
-        """Whether the entries of the pack have ``nbytes``."""
+        """Return whether the entries of the pack have ``nbytes``."""
         return self._entries.stored_nbytes >= nbytes
 
     def repeats_last(self, prepared: object) -> bool:
-        """Whether a prepared record equals the last one that is committed."""
+        """Return whether a prepared record equals the last one that is committed."""
         return self._entries.repeats_last(prepared)
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:

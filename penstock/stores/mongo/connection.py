@@ -163,7 +163,7 @@ class MongoConnection:
         return StoreError(f"{what}: {self._describe_error(error)}", store=self.url)
 
     def _describe_error(self, error: Exception) -> str:
-        """The reason that pymongo gives, short and without secrets."""
+        """Return the reason that pymongo gives, short and without secrets."""
         details = getattr(error, "details", None)
         reasons = details.get("writeErrors") if isinstance(details, dict) else None
         text = str(reasons[0].get("errmsg", "")) if reasons else str(error).partition(", full error:")[0]
@@ -171,7 +171,7 @@ class MongoConnection:
         return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}..."
 
     def _without_secrets(self, error: Exception) -> Exception | None:
-        """The error, as the cause of ours; None if its text, or that of its own cause, holds a secret."""
+        """Return the error, as the cause of ours; None if its text, or that of its own cause, holds a secret."""
         seen: BaseException | None = error
         while seen is not None:
             text = f"{seen!s} {seen!r}"
@@ -196,13 +196,13 @@ class MongoConnection:
 
 
 def import_bson() -> ModuleType:
-    """The package ``bson``, which is a part of pymongo."""
+    """Return the package ``bson``, which is a part of pymongo."""
     bson: ModuleType = require("bson", extra="mongo", purpose="to read MongoDB")
     return bson
 
 
 def _is_transient(error: Exception, errors: ModuleType) -> bool:
-    """Whether the same call may succeed later."""
+    """Return whether the same call may succeed later."""
     if isinstance(error, errors.ConnectionFailure | errors.CursorNotFound):
         return True
     if isinstance(error, errors.BulkWriteError | errors.WriteError):

@@ -48,7 +48,7 @@ class DocumentLayout:
     doubts: tuple[str, ...] = ()  # what the description says of the choice
 
     def describe(self) -> str:
-        """Which path gives which field, in words."""
+        """Return which path gives which field, in words."""
         fields = (name if name == path else f"{name} = {path}" for name, path in self.paths.items() if path != CONTENT)
         return "; ".join([f"key = {self.key}", ", ".join(fields) or "no fields", *self.doubts])
 
@@ -56,7 +56,7 @@ class DocumentLayout:
 def find_layout(
     documents: Sequence[Document], stated: Stated, *, divided: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> DocumentLayout:
-    """The layout of some documents.
+    """Return the layout of some documents.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def find_unread(document: Document, layout: DocumentLayout, ignored: Collection[
 
 
 def get_value(document: object, path: Sequence[str]) -> object:
-    """The value at a path; None if there is none. A number in a path is a place in a list."""
+    """Return the value at a path; None if there is none. A number in a path is a place in a list."""
     for part in path:
         if isinstance(document, dict):
             document = document.get(part)
@@ -136,7 +136,7 @@ def get_value(document: object, path: Sequence[str]) -> object:
 
 
 def _collect(documents: Sequence[Document], divided: Sequence[str]) -> dict[str, list[object]]:
-    """The values of the documents by path, None left out, in the order of their first occurrence."""
+    """Return the values of the documents by path, None left out, in the order of their first occurrence."""
     values: dict[str, list[object]] = {}
     paths = {path for each in documents for path in _find_divided(each, "", 0)} | set(divided)
     for document in documents:
@@ -174,7 +174,7 @@ def _values_at(documents: Sequence[Document], path: str) -> list[object]:
 
 
 def _make_candidate(path: str, found: Sequence[object], *, is_image: bool) -> Candidate:
-    """What a path holds; its field has the last part of its name, unless another one has it too."""
+    """Return what a path holds; its field has the last part of its name, unless another one has it too."""
     kind = "image" if is_image and any(map(_looks_like_image, found)) else _find_kind(found)
     is_plain = kind != "text" or all(isinstance(value, str) for value in found)
     name = "content" if path == CONTENT else path.rpartition(".")[2]
@@ -182,7 +182,7 @@ def _make_candidate(path: str, found: Sequence[object], *, is_image: bool) -> Ca
 
 
 def _find_kind(values: Sequence[object]) -> str:
-    """The kind of some values, none of which is None."""
+    """Return the kind of some values, none of which is None."""
     if _hold_images(values):
         return "image"  # others, which are no bytes, are errors when they are read
     if all(isinstance(value, bytes) for value in values):
@@ -199,7 +199,7 @@ def _find_kind(values: Sequence[object]) -> str:
 
 
 def _hold_images(values: Sequence[object]) -> bool:
-    """Whether most values are encoded images; of empty bytes, nobody knows."""
+    """Return whether most values are encoded images; of empty bytes, nobody knows."""
     return 2 * sum(value == b"" or _looks_like_image(value) for value in values) > len(values)
 
 
@@ -210,7 +210,7 @@ def _looks_like_image(value: object) -> bool:
 def _find_special_field(
     name: str, each: Candidate, values: Mapping[str, Sequence[object]], stated: Stated
 ) -> tuple[Field, bool]:
-    """The field of a candidate, which boxes and keypoints have by its name; and whether it may hold boxes."""
+    """Return the field of a candidate, which boxes and keypoints have by its name; and whether it may hold boxes."""
     array = each.field.array
     if array is None or len(array.axes) != 2 or array.axes[1] not in {(2,), (3,), (4,)}:
         return each.field, False
@@ -223,7 +223,7 @@ def _find_special_field(
 
 
 def is_shaped(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is an array as its shape and values, as penstock writes those of several axes."""
+    """Return whether a value is an array as its shape and values, as penstock writes those of several axes."""
     return isinstance(value, dict) and value.keys() == {"shape", "values"}
 
 

@@ -58,7 +58,7 @@ class GridFsStore(MongoStore):
 
     @classmethod
     def look(cls, connection: MongoConnection, selection: Selection) -> CollectionContents:
-        """What the records are; the first chunk of the first files shows whether they are images."""
+        """Return what the records are; the first chunk of the first files shows whether they are images."""
 
         def complete(database: Database, documents: list[Document]) -> None:
             chunks = database[f"{connection.collection}.chunks"]
@@ -85,7 +85,7 @@ class GridFsStore(MongoStore):
         )
 
     def fetch(self, database: Database, ids: list[object], field: str | None) -> Iterable[Document]:
-        """The documents of some files, with their content where it is asked for."""
+        """Return the documents of some files, with their content where it is asked for."""
         projection = self._projections[field]
         needs_content = CONTENT in projection
         asked = self.choose_projection(field)
@@ -103,7 +103,7 @@ class GridFsStore(MongoStore):
 
 
 def _read_chunks(collection: Collection, ids: list[object]) -> dict[object, dict[object, object]]:
-    """The chunks of some files: by file, and by number."""
+    """Return the chunks of some files: by file, and by number."""
     chunks: dict[object, dict[object, object]] = {}
     for chunk in collection.find({"files_id": {"$in": ids}}, {"files_id": 1, "n": 1, "data": 1, "_id": 0}):
         chunks.setdefault(to_hashable(chunk["files_id"]), {})[chunk.get("n")] = chunk.get("data")

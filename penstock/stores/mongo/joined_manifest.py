@@ -41,19 +41,19 @@ class ManifestColumn:
     missing: Array | None = None  # bool: rows without a value; None if all have one
 
     def get(self, row: int) -> object:
-        """The value of a row; None if it has none."""
+        """Return the value of a row; None if it has none."""
         if self.missing is not None and self.missing[row]:
             return None
         value = self.values[row]
         return value.item() if isinstance(value, np.generic) else value
 
     def select(self, rows: Sequence[int]) -> ManifestColumn:
-        """Some rows."""
+        """Return some rows."""
         values = self.values[rows] if isinstance(self.values, np.ndarray) else [self.values[row] for row in rows]
         return ManifestColumn(self.field, values, None if self.missing is None else self.missing[rows])
 
     def to_bytes(self) -> bytes:
-        """All values, for a digest."""
+        """Return all values, for a digest."""
         values = self.values.tobytes() if isinstance(self.values, np.ndarray) else json.dumps(self.values).encode()
         return values + (b"" if self.missing is None else self.missing.tobytes())
 

@@ -85,7 +85,7 @@ class DocumentIds(Sequence[object]):
         return _unpack_id(self._values[index])
 
     def to_bytes(self) -> bytes:
-        """All ids, for a digest."""
+        """Return all ids, for a digest."""
         if isinstance(self._values, np.ndarray):
             return self._values.tobytes()
         if isinstance(self._values, KeyList):
@@ -121,7 +121,7 @@ class IdKeys(LazyKeys):
         return len(self._ids)
 
     def get(self, number: int) -> str:
-        """The text of an id."""
+        """Return the text of an id."""
         return to_text(self._ids[number])
 
 
@@ -151,7 +151,7 @@ class DocumentListing:
 def list_by_query(
     collection: Collection, query: Mapping[str, object], sort: Sequence[tuple[str, int]], key: str
 ) -> DocumentListing:
-    """The documents that a query finds, in the order of ``sort`` and then of their ids.
+    """Return the documents that a query finds, in the order of ``sort`` and then of their ids.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def list_by_query(
 def list_selected(
     collection: Collection, wanted: Sequence[object], path: str, key: str, *, is_text: bool, has_index: bool
 ) -> tuple[DocumentListing, list[int]]:
-    """The documents whose value at ``path`` is one of some values, in the order of these.
+    """Return the documents whose value at ``path`` is one of some values, in the order of these.
 
     Parameters
     ----------
@@ -237,13 +237,13 @@ def list_selected(
 
 
 def expand_ids(ids: Sequence[object]) -> list[object]:
-    """Some ids, and those that are the text of an ObjectId also as one."""
+    """Return some ids, and those that are the text of an ObjectId also as one."""
     object_id = import_bson().ObjectId
     return [*ids, *(object_id(each) for each in ids if type(each) is str and object_id.is_valid(each))]
 
 
 def to_hashable(value: object) -> object:
-    """An id as a key of a dictionary: a document as its bytes."""
+    """Return an id as a key of a dictionary: a document as its bytes."""
     return _encode_id(value) if isinstance(value, dict) else value
 
 

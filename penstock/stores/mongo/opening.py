@@ -134,7 +134,7 @@ def _sample(
     selection: Selection,
     complete: Callable[[Database, list[Document]], None] | None,
 ) -> list[Document]:
-    """The first documents, whole; fewer if they are large."""
+    """Return the first documents, whole; fewer if they are large."""
     query = {"_id": {"$in": expand_ids(selection.ids[:_SAMPLED])}} if selection.ids else dict(selection.query)
     documents: list[Document] = []
     nbytes = 0
@@ -179,7 +179,7 @@ def _list_records(
 
 
 def _without_fields(layout: DocumentLayout, names: Mapping[str, object]) -> DocumentLayout:
-    """The layout without the fields that a manifest gives."""
+    """Return the layout without the fields that a manifest gives."""
     kept = {name: kind for name, kind in layout.schema.fields.items() if name not in names}
     if not kept:
         raise ArgumentError(

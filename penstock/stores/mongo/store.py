@@ -142,7 +142,7 @@ class MongoStore(ForeignStore[MongoConnection]):
 
     @classmethod
     def look(cls, connection: MongoConnection, selection: Selection) -> CollectionContents:
-        """What the records are: the documents' layout and ids."""
+        """Return what the records are: the documents' layout and ids."""
         return look_at_collection(connection, selection, connection.collection)
 
     @property
@@ -217,7 +217,7 @@ class MongoStore(ForeignStore[MongoConnection]):
         return _restore, (type(self), self.location, self._options, self._contents)
 
     def fetch(self, database: Database, ids: list[object], field: str | None) -> Iterable[Document]:
-        """The documents of some ids, in any order, with the values of one field, or of all.
+        """Return the documents of some ids, in any order, with the values of one field, or of all.
 
         Called again if the server did not answer.
         """
@@ -225,7 +225,7 @@ class MongoStore(ForeignStore[MongoConnection]):
         return collection.find({"_id": {"$in": ids}}, self.choose_projection(field), batch_size=len(ids) + 1)
 
     def choose_projection(self, field: str | None) -> dict[str, int] | None:
-        """The values that are sent for one field, or for all; None: whole documents, to say what is no field."""
+        """Return the values that are sent for one field, or for all; None: whole documents, to say what is no field."""
         return None if field is None and self._is_whole else self._projections[field]
 
     def _begin_reading(self, connection: MongoConnection, contents: CollectionContents) -> None:
@@ -313,7 +313,7 @@ class MongoStore(ForeignStore[MongoConnection]):
 
 
 def _measure(loaded: tuple[str | None, Document]) -> int:
-    """The bytes of a document that was read ahead, about."""
+    """Return the bytes of a document that was read ahead, about."""
     return 200 + count_bytes(loaded[1])
 
 

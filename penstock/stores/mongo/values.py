@@ -51,7 +51,7 @@ class DocumentReader:
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def read(self, document: Document, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Some fields, by default all; ValueError or TypeError if a value is not of the kind of its field."""
+        """Return some fields, by default all; ValueError or TypeError if a value is not of the kind of its field."""
         chosen = (each for each in self._fields if names is None or each[0] in names)
         return {name: self._convert(name, field, get_value(document, path)) for name, path, field in chosen}
 
@@ -90,7 +90,7 @@ def to_text(value: object) -> str:
 
 
 def make_projection(paths: Sequence[str]) -> dict[str, int]:
-    """What a query asks for to get some paths: no path lies inside another, and none goes into a list."""
+    """Return what a query asks for to get some paths: no path lies inside another, and none goes into a list."""
     whole = []
     for path in dict.fromkeys(paths):
         parts = path.split(".")
@@ -101,7 +101,7 @@ def make_projection(paths: Sequence[str]) -> dict[str, int]:
 
 
 def count_bytes(value: object) -> int:
-    """The bytes of the encoded values in a document, at any depth."""
+    """Return the bytes of the encoded values in a document, at any depth."""
     if isinstance(value, dict):
         return sum(map(count_bytes, value.values()))
     if isinstance(value, list):
@@ -119,7 +119,7 @@ def _to_pixels(name: str, kind: ArrayKind, value: object) -> Array:
 
 
 def _to_number(name: str, numbers: Mapping[str, int], value: object) -> int:
-    """The number of a class of which a document has the name."""
+    """Return the number of a class of which a document has the name."""
     if type(value) is not str or value not in numbers:
         shown = ", ".join(map(repr, [*numbers][:_MAX_LISTED]))
         raise ValueError(
@@ -159,7 +159,7 @@ def _to_array(name: str, field: Field, kind: ArrayKind, value: object) -> Array:
 
 
 def _is_number_kind(found: DType, wanted: DType) -> bool:
-    """Whether numbers of one dtype may stand for those of another: no text, no float for an integer."""
+    """Return whether numbers of one dtype may stand for those of another: no text, no float for an integer."""
     if wanted.kind == "f":
         return found.kind in "iufb"
     return found.kind == wanted.kind or (found.kind in "iu" and wanted.kind in "iu")

@@ -117,7 +117,7 @@ def find_images(
 
 
 def describe_value(value: object) -> str:
-    """The form of a value, in words: ``tuples (bytes, int)``."""
+    """Return the form of a value, in words: ``tuples (bytes, int)``."""
     if isinstance(value, tuple | list):
         return f"{type(value).__name__}s ({', '.join(map(_describe_item, value[:8]))})"
     if isinstance(value, dict):

@@ -85,7 +85,7 @@ class PickleReader:
         return value
 
     def _learn_pair(self, content: memoryview, end: int) -> object:
-        """A pickle that begins with the bytes of a picture; what is behind them is learned."""
+        """Return a pickle that begins with the bytes of a picture; what is behind them is learned."""
         value = restricted_loads(content)
         tail = bytes(content[end:])
         if len(self._labels) < _MOST_TAILS and _MARKER not in tail:

@@ -83,7 +83,7 @@ class PickledGlobal:
         self.name, self.make, self.copies = name, make, copies
 
     def __call__(self, *arguments: object) -> object:
-        """The value that the function returns for these arguments."""
+        """Return the value that the function returns for these arguments."""
         if self.make is None:
             raise make_refusal(f"a call of {self.name}")
         try:
@@ -96,7 +96,7 @@ class PickledGlobal:
 
 
 def make_refusal(what: str) -> StoreFormatError:
-    """The error for a pickle that needs something else, which ``what`` names."""
+    """Return the error for a pickle that needs something else, which ``what`` names."""
     return StoreFormatError(f"its pickle needs {what[:_MAX_NAME_NBYTES]!a}, which is refused: {_READ}")
 
 
@@ -187,14 +187,14 @@ class PickledArray:
         self._array = make_array(content, dtype, shape, "F" if is_fortran else "C")
 
     def get_array(self) -> Array:
-        """The array; ValueError if the pickle did not give it."""
+        """Return the array; ValueError if the pickle did not give it."""
         if self._array is None:
             raise ValueError("an array has no shape and no bytes")
         return self._array
 
 
 def make_array(content: object, dtype: object, shape: object, order: object) -> Array:
-    """An array of these bytes: a read-only view of them.
+    """Return an array of these bytes: a read-only view of them.
 
     Raises ValueError if the bytes are not those of an array of this shape.
     """
@@ -219,7 +219,7 @@ def make_array(content: object, dtype: object, shape: object, order: object) -> 
 
 
 def make_scalar(dtype: object, content: object) -> object:
-    """A NumPy scalar as Python's own: bool, int, float, str or bytes."""
+    """Return a NumPy scalar as Python's own: bool, int, float, str or bytes."""
     return make_array(content, dtype, (1,), "C")[0].item()
 
 
@@ -260,12 +260,12 @@ GLOBALS: Final[Mapping[str, PickledGlobal]] = _list_globals()
 
 
 def is_pickle(head: bytes | memoryview) -> bool:
-    """Whether a value begins as a pickle of protocols 2 to 5 does."""
+    """Return whether a value begins as a pickle of protocols 2 to 5 does."""
     return len(head) > 2 and head[0] == 0x80 and 2 <= head[1] <= 5
 
 
 def restricted_loads(content: bytes | memoryview) -> Any:
-    """The value of a pickle of plain values.
+    """Return the value of a pickle of plain values.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ class _Stack(list[object]):
     """The values on an unpickler's stack: texts, and pickletools' description of the type of others."""
 
     def top(self) -> object:
-        """The last value."""
+        """Return the last value."""
         if not self or self[-1] is _MARK:
             raise ValueError("it takes more values than it gave")
         return self[-1]
@@ -381,7 +381,7 @@ class _Stack(list[object]):
             self += [argument] if isinstance(argument, str) else opcode.stack_after
 
     def _take(self, opcode: pickletools.OpcodeInfo) -> list[object]:
-        """The values that an operation takes, without the mark before them."""
+        """Return the values that an operation takes, without the mark before them."""
         before = opcode.stack_before
         if not before or (opcode.name == "POP" and self[-1:] == [_MARK]):
             return [self.pop()] if before else []
@@ -409,7 +409,7 @@ def _show_kind(kind: object) -> str:
 
 
 def _finish(value: Any, finished: dict[int, object]) -> Any:
-    """A value with its arrays in place of what describes them; ``finished``: containers, by identity."""
+    """Return a value with its arrays in place of what describes them; ``finished``: containers, by identity."""
     kind = type(value)
     if kind is PickledArray:
         return value.get_array()

@@ -40,7 +40,7 @@ class RecordTable:
     has_index: bool
 
     def to_arrays(self) -> dict[str, Array]:
-        """The table for :func:`~penstock.stores.common.record_index.load_or_scan`."""
+        """Return the table for :func:`~penstock.stores.common.record_index.load_or_scan`."""
         keys = np.frombuffer(self.keys.joined, np.uint8)
         return {"rows": self.rows, "keys": keys, "has_index": np.array(self.has_index)}
 
@@ -104,7 +104,7 @@ def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
 def _match_index(
     path: Path, keys: list[str], offsets: NDArray[np.int64], starts: NDArray[np.int64], is_explicit: bool
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """The rows that an ``.idx`` file lists, in the order of the file of records, and their keys."""
+    """Return the rows that an ``.idx`` file lists, in the order of the file of records, and their keys."""
     advice = "write it again, or open the store with index=False"
     rows = np.minimum(np.searchsorted(starts, offsets), max(len(starts) - 1, 0))
     if len(offsets) and (not len(starts) or (starts[rows] != offsets).any()):

@@ -192,7 +192,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         return Record(index, self._keys[index], fields)
 
     def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], object]:
-        """What gives views of one field; labels are not read."""
+        """Return what gives views of one field; labels are not read."""
         del field, indices  # there is one
         return lambda index: self._find_blob(self._read_payload(opened, index), index)
 
@@ -223,7 +223,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         return opened.view(file, start + FRAME_HEAD_NBYTES, self._lengths[index])
 
     def _find_blob(self, payload: memoryview, index: int) -> memoryview | None:
-        """The image, or None where it has no bytes; other bytes may be none."""
+        """Return the image, or None where it has no bytes; other bytes may be none."""
         blob = payload[self._heads[index] :]
         return blob if len(blob) or self._blob != "image" else None
 
@@ -241,7 +241,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         return np.frombuffer(payload, "<f4", count, HEADER_NBYTES)
 
     def _find_fields(self, mapped: MappedFiles, label_format: str, upright: bool | None) -> dict[str, Field]:
-        """The label and the ids: ``id`` where an id is not the key, ``id2`` where one is not 0."""
+        """Return the label and the ids: ``id`` where an id is not the key, ``id2`` where one is not 0."""
         rows = self._table.rows
         found = find_label_field(rows["flag"], rows["label"]) if self._has_headers else None
         fields = {} if found is None else {"label": found}
@@ -304,7 +304,7 @@ def _leave_out_identities(table: RecordTable) -> tuple[RecordTable, int]:
 
 
 def find_label_field(flags: NDArray[np.uint32], labels: NDArray[np.float32]) -> Field | None:
-    """The field of the labels; None if no record has one.
+    """Return the field of the labels; None if no record has one.
 
     ``flags``: how many numbers the label of each record has; 0: one, in ``labels``. ``labels``: the labels of one
     number; NaN: the record has none.
@@ -320,7 +320,7 @@ def find_label_field(flags: NDArray[np.uint32], labels: NDArray[np.float32]) -> 
 
 
 def is_detection_label(labels: Iterable[NDArray[np.float32]]) -> bool:
-    """Whether every label has the structure of a label of detection, and at least one has an object."""
+    """Return whether every label has the structure of a label of detection, and at least one has an object."""
     objects = 0
     for label in labels:
         try:

@@ -42,7 +42,7 @@ FREE_NBYTES: Final = 10**9
 
 
 def check_folder(given: object) -> str | None:
-    """The path of a folder; ArgumentError for what is none."""
+    """Return the path of a folder; ArgumentError for what is none."""
     if given is None or isinstance(given, str | os.PathLike):
         return None if given is None else os.fsdecode(given)
     raise ArgumentError(f"cache must be the path of a folder, got {type(given).__name__}")
@@ -104,7 +104,7 @@ class CacheFolder:
         return folder
 
     def admit(self, nbytes: int, folder: Path) -> bool:
-        """Whether that much more may be written to a copy in ``folder``; it is counted as written."""
+        """Return whether that much more may be written to a copy in ``folder``; it is counted as written."""
         with self._lock:
             if time.monotonic() - self._counted > _COUNT_SECONDS:
                 self._count()
@@ -195,7 +195,7 @@ def _check_owner(folder: Path, url: str) -> None:
 
 
 def _measure(folder: Path) -> int:
-    """The bytes that files below a folder take on the disk."""
+    """Return the bytes that files below a folder take on the disk."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:

@@ -51,7 +51,7 @@ _REPORT_SECONDS: Final = 5.0
 
 
 def list_objects(place: Place) -> ObjectTree:
-    """All objects below a URL: the folders in it at once, since one list gives 1,000 names an answer.
+    """Return all objects below a URL: the folders in it at once, since one list gives 1,000 names an answer.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _list_folder(place: Place, folder: str) -> Sequence[Mapping[str, ObjectInfo]
 
 
 def holds_images(tree: ObjectTree) -> bool:
-    """Whether a tree is a folder of images, by the names in it: there are images, and no other kind of store."""
+    """Return whether a tree is a folder of images, by the names in it: there are images, and no other kind of store."""
     signs = {sign.name for row in STORES.rows() for sign in row.signs or () if sign.name}
     if any(tree.has(name) for name in signs if not name.startswith(".") and "/" not in name):  # notes, and parts
         return False
@@ -155,7 +155,7 @@ class RemoteImages:
         return RemoteImages(self.url, self.options, self.cache_nbytes)
 
     def list_tree(self) -> ObjectTree:
-        """The objects below the URL; StoreError if they cannot be listed."""
+        """Return the objects below the URL; StoreError if they cannot be listed."""
         tree, self.tree = self.tree, None
         return list_objects(Place(self.url, self.options)) if tree is None else tree
 
@@ -206,7 +206,7 @@ class _ImagePlace(Place):
         return memoryview(b"".join(parts))
 
     def _get_one(self, number: int, begin: int, end: int) -> memoryview:
-        """A part of one image, and of the zeros behind it."""
+        """Return a part of one image, and of the zeros behind it."""
         at, nbytes = self._begins[number], self._sizes[number]
         info = ObjectInfo(nbytes, self._versions.get(number))
         stop = min(end - at, nbytes)
@@ -223,7 +223,7 @@ class FolderImages:
         self._mirror, self._offsets, self._sizes = mirror, offsets.data, sizes.data
 
     def read(self, number: int) -> memoryview:
-        """The bytes of an image; StoreError if they cannot be read."""
+        """Return the bytes of an image; StoreError if they cannot be read."""
         return self._mirror.read(self._offsets[number], self._sizes[number])
 
     def announce(self, numbers: Iterable[int]) -> int:

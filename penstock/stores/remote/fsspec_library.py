@@ -78,7 +78,7 @@ class FileSystems:
 
     @contextlib.contextmanager
     def borrow(self) -> Iterator[tuple[FileSystem, str]]:
-        """A file system, and the path of the root in it; after an error the connection is not used again."""
+        """Yield a file system, and the path of the root in it; after an error the connection is not used again."""
         with self._limit:
             try:
                 try:
@@ -110,7 +110,7 @@ class Range:
     content: bytes
 
     def bytes(self) -> bytes:
-        """The bytes."""
+        """Return the bytes."""
         return self.content
 
 
@@ -127,7 +127,7 @@ def head(client: FileSystems, path: str) -> Meta:
 
 
 def get(client: FileSystems, path: str, *, options: Mapping[str, tuple[int, int | None]]) -> Range:
-    """A range of bytes, ``options["range"]``, fewer if the file is smaller; by default all."""
+    """Return a range of bytes, ``options["range"]``, fewer if the file is smaller; by default all."""
     begin, end = options.get("range", (0, None))
     with client.borrow() as (system, root):
         content = system.cat_file(f"{root}/{path}", begin, end)
@@ -137,7 +137,7 @@ def get(client: FileSystems, path: str, *, options: Mapping[str, tuple[int, int 
 def list(  # noqa: A001  # obstore's name
     client: FileSystems, prefix: str | None = None, *, offset: str | None = None, chunk_size: int = 0
 ) -> Iterator[Sequence[Meta]]:
-    """All files below a folder behind ``offset``, sorted by path."""
+    """Yield all files below a folder behind ``offset``, sorted by path."""
     del chunk_size
     with client.borrow() as (system, root):
         found: Mapping[str, Info] = {}
@@ -148,7 +148,7 @@ def list(  # noqa: A001  # obstore's name
 
 
 def list_with_delimiter(client: FileSystems, prefix: str | None = None) -> Level:
-    """The files directly in a folder, and its folders."""
+    """Return the files directly in a folder, and its folders."""
     with client.borrow() as (system, root):
         found: Sequence[Info] = ()
         with contextlib.suppress(FileNotFoundError):

@@ -204,7 +204,7 @@ class Mirror:
         return is_held
 
     def _wait(self, ranges: Iterable[tuple[int, int]]) -> bool:
-        """Whether ranges that were announced come into the file; until all have, or one does not."""
+        """Return whether ranges that were announced come into the file; until all have, or one does not."""
         for each in ranges:
             fetched = self._await(each)
             if not fetched.in_file if fetched is not None else self._file.lacks(*each):
@@ -212,7 +212,7 @@ class Mirror:
         return True
 
     def _await(self, each: Range, *, forgets: bool = False) -> _Fetched | None:
-        """What comes for a range that was announced; None if it was not sent, or does not come."""
+        """Return what comes for a range that was announced; None if it was not sent, or does not come."""
         while (coming := self._coming.get(each)) is not None:
             try:
                 fetched = coming.result(get_fetcher().patience)
@@ -253,7 +253,7 @@ class Mirror:
                     self._submit(groups, is_alone=is_alone)
 
     def _take_waiting(self, most: int) -> list[list[Range]]:
-        """The ranges of each of the next requests, for one call."""
+        """Return the ranges of each of the next requests, for one call."""
         groups: list[list[Range]] = []
         nbytes = 0
         while self._waiting and len(groups) < most and nbytes < _CALL_NBYTES and not (groups and self._waiting[0][1]):
@@ -290,7 +290,7 @@ class Mirror:
             self._send()
 
     def _take(self, offset: int, nbytes: int, *, forgets: bool) -> memoryview | None:
-        """What was announced; None if it was not, or does not come: then the caller fetches it."""
+        """Return what was announced; None if it was not, or does not come: then the caller fetches it."""
         with self._lock:
             if (coming := self._coming.get((offset, nbytes))) is None:
                 self._pop((offset, nbytes))
@@ -383,7 +383,7 @@ class Mirror:
         }
 
     def _align(self, offset: int, nbytes: int) -> tuple[int, int]:
-        """Where the pages of some bytes begin and end."""
+        """Return where the pages of some bytes begin and end."""
         page = self._page_nbytes
         return offset // page * page, min(-(-(offset + nbytes) // page) * page, self.nbytes)
 
@@ -410,6 +410,6 @@ class Mirror:
 
 
 def _span(group: list[Range]) -> Range:
-    """The range from the first byte of a request to its last one."""
+    """Return the range from the first byte of a request to its last one."""
     begin = group[0][0]
     return begin, max(offset + nbytes for offset, nbytes in group) - begin

@@ -261,7 +261,7 @@ class Place:
         return found
 
     def iter_pages(self, folder: str = "") -> Iterator[Mapping[str, ObjectInfo]]:
-        """The objects below ``folder`` below the URL, by name and in parts; after an error the list is continued.
+        """Yield the objects below ``folder`` below the URL, by name and in parts; after an error the list is continued.
 
         Raises
         ------
@@ -289,7 +289,7 @@ class Place:
             yield page
 
     def list_level(self, folder: str = "") -> tuple[Mapping[str, ObjectInfo], Sequence[str]]:
-        """The objects directly in ``folder`` below the URL, and the folders in it, by name below the URL.
+        """Return the objects directly in ``folder`` below the URL, and the folders in it, by name below the URL.
 
         Raises
         ------
@@ -308,7 +308,7 @@ class Place:
         return self._repeat(folder, list_both)
 
     def name(self, name: str) -> str:
-        """The URL of an object, for messages."""
+        """Return the URL of an object, for messages."""
         if name.startswith("../"):
             return f"{self.url.rpartition('/')[0]}/{name[3:]}"
         return f"{self.url}/{name}" if name else self.url
@@ -382,7 +382,7 @@ class Place:
         raise AssertionError("the last attempt returns or raises")
 
     def _translate(self, name: str, error: Exception, what: str) -> PenstockError | None:
-        """The error for what does not pass; None for what may."""
+        """Return the error for what does not pass; None for what may."""
         errors = require("obstore.exceptions")
         text, url = str(error), self.name(name)
         is_absent = isinstance(error, FileNotFoundError | errors.NotFoundError)
@@ -423,7 +423,7 @@ class Place:
         return (RefusedError if is_refused else StoreError)(why, store=url)
 
     def _clean(self, error: Exception) -> Exception | None:
-        """The cause of the error that :meth:`_translate` makes of an error."""
+        """Return the cause of the error that :meth:`_translate` makes of an error."""
         return self._options.clean(error.__cause__ if isinstance(error, PenstockError) else error)
 
     def _load_library(self) -> Any:
@@ -439,11 +439,11 @@ def _has_ended(text: str) -> bool:
 
 
 def _ends_before(error: Exception) -> bool:
-    """Whether a range was asked for that begins behind the end of an object."""
+    """Return whether a range was asked for that begins behind the end of an object."""
     return re.search(r"status code: 416|object was only", str(error)) is not None
 
 
 def _is_refusal(text: str) -> bool:
-    """Whether a server says that the request itself is wrong, which does not pass."""
+    """Return whether a server says that the request itself is wrong, which does not pass."""
     found = re.search(r"status(?: code)?:? (\d{3})", text)
     return found is not None and (found[1] == "501" or (found[1][0] == "4" and found[1] not in {"408", "425", "429"}))

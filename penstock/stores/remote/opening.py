@@ -125,7 +125,7 @@ def find_below(location: Location, name: str, kind: type[K]) -> Location:
 def _locate_images(
     tree: ObjectTree, url: str, choose: Callable[[str], type[K]], options: StorageOptions, cache: CacheFolder
 ) -> tuple[type[K], Location]:
-    """The kind and the location of a folder of images."""
+    """Return the kind and the location of a folder of images."""
     path = cache.locate_folder(url, IMAGES) / url.rpartition("/")[2]
     source = RemoteImages(url, options, cache.max_nbytes, tree)
     source.attach(path)
@@ -250,7 +250,7 @@ def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[P
 
 
 def _has_manifest(place: Place, part: Peeked) -> bool:
-    """Whether the object is the manifest of a sharded pack, and not that of another program."""
+    """Return whether the object is the manifest of a sharded pack, and not that of another program."""
     nbytes = len(MANIFEST_MAGIC)
     if part.info.nbytes <= nbytes:
         return False

@@ -233,7 +233,7 @@ _fetcher = PerProcess(Fetcher)
 
 
 def get_fetcher() -> Fetcher:
-    """The one of this process."""
+    """Return the one of this process."""
     return _fetcher.get()
 
 

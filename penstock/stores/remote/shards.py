@@ -49,7 +49,7 @@ class Shard:
 
 
 def is_url_pattern(url: str) -> bool:
-    """Whether a URL has braces or wildcards."""
+    """Return whether a URL has braces or wildcards."""
     return any(sign in url for sign in "{*[")
 
 
@@ -100,7 +100,7 @@ def find_remote_shards(
 
 
 def locate_shards(kind: str, urls: Sequence[str], given: Mapping[str, object]) -> list[Location]:
-    """The location of each shard; nothing is fetched and nothing written.
+    """Return the location of each shard; nothing is fetched and nothing written.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class RemoteShards:
 
 
 def _find_shards(urls: Sequence[str], options: StorageOptions) -> list[Shard]:
-    """The objects at URLs and of patterns; the place is asked for many at once."""
+    """Return the objects at URLs and of patterns; the place is asked for many at once."""
     places: dict[str, Place] = {}
     expanded = [pair for url in urls for pair in _expand(url, options, places)]
     asked = [
@@ -225,7 +225,7 @@ def _expand(url: str, options: StorageOptions, places: dict[str, Place]) -> list
 
 
 def _match(place: Place, root: str, pattern: str) -> list[tuple[str, ObjectInfo]]:
-    """The objects that fit a pattern, in natural order; a wildcard does not stand for ``/``, as in paths."""
+    """Return the objects that fit a pattern, in natural order; a wildcard does not stand for ``/``, as in paths."""
     if root.startswith("http"):
         raise ArgumentError(f"a web server lists nothing, so that {pattern!r} gives no URL; name them by {{000..099}}")
     *parents, last = pattern.split("/")
@@ -251,7 +251,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def _split(url: str, options: StorageOptions) -> tuple[str, str]:
-    """The URL of a bucket, and a name in it."""
+    """Return the URL of a bucket, and a name in it."""
     Place(url, options)  # refuses what is no URL of a place
     parts = urlsplit(url)
     root, name = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")

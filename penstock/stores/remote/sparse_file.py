@@ -83,7 +83,7 @@ class SparseFile:
         self._in_memory: dict[Range, memoryview] = {}
 
     def _map_table(self, nbytes: int) -> tuple[memoryview, tuple[int, int] | None]:
-        """The table, with device and inode; where the disk has no room for it, an empty one in memory."""
+        """Return the table, with device and inode; where the disk has no room for it, an empty one in memory."""
         try:
             return map_sized(Path(self._table_path), nbytes, is_reserved=True)
         except OSError as error:
@@ -93,7 +93,7 @@ class SparseFile:
             return np.zeros(nbytes, np.uint8).data, None
 
     def lacks(self, offset: int, nbytes: int) -> bool:
-        """Whether a page in which some of the bytes are is not there."""
+        """Return whether a page in which some of the bytes are is not there."""
         first, last = offset // PAGE_NBYTES, -(-(offset + nbytes) // PAGE_NBYTES)
         present = self._present[first:last]
         if present.all():
@@ -121,7 +121,7 @@ class SparseFile:
         return [each for each, is_absent, is_written in found if is_absent and (not is_written or self.lacks(*each))]
 
     def find_missing(self, offset: int, nbytes: int) -> list[tuple[int, int]]:
-        """Where runs of whole pages that are not there begin and end, of those in which some bytes are."""
+        """Return where runs of whole pages that are not there begin and end, of those in which some bytes are."""
         if not self.lacks(offset, nbytes):
             return []
         first, last = offset // PAGE_NBYTES, -(-(offset + nbytes) // PAGE_NBYTES)
@@ -192,6 +192,6 @@ class SparseFile:
 
 
 def _find_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where each run of true values begins and ends."""
+    """Return where each run of true values begins and ends."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

@@ -81,13 +81,13 @@ class StorageOptions:
         raise ArgumentError(f"storage_options must be a mapping of names to values, got {type(given).__name__}")
 
     def get(self, url: str) -> Mapping[str, object]:
-        """The options; StoreError if they were not pickled."""
+        """Return the options; StoreError if they were not pickled."""
         if self.dropped:
             raise StoreError("its storage_options= are not in its pickle; open the store again with them", store=url)
         return self.options
 
     def describe(self, error: BaseException) -> str:
-        """What a library says, in one line: of an answer's body code and message alone, and no secret."""
+        """Return what a library says, in one line: of an answer's body code and message alone, and no secret."""
         text = str(error)
         if (body := _BODY.search(text)) is not None:
             said = [found[1].strip()[:200] for each in _ELEMENTS if (found := each.search(body[0])) is not None]
@@ -96,7 +96,7 @@ class StorageOptions:
         return text[:300] or type(error).__name__
 
     def strike(self, text: str) -> str:
-        """A text without the options that are secret, those of the environment, and what signs a URL in it."""
+        """Return a text without the options that are secret, those of the environment, and what signs a URL in it."""
         text = _OF_URL.sub(r"\1\2", text)
         for secret in sorted(self._list_secrets(), key=len, reverse=True):
             parts = (re.escape(secret),) if len(secret) >= _LONG else (r"(?<!\w)", re.escape(secret), r"(?!\w)")
@@ -104,7 +104,7 @@ class StorageOptions:
         return text
 
     def clean(self, error: BaseException | None) -> Exception | None:
-        """An error that says the same without secrets: the cause of one of ours."""
+        """Return an error that says the same without secrets: the cause of one of ours."""
         if error is None:
             return None
         text = self.describe(error)

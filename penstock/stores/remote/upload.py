@@ -76,7 +76,7 @@ class Content:
 
     @classmethod
     def of_file(cls, path: Path) -> Content:
-        """The content of a file of this machine; OSError if there is none."""
+        """Return the content of a file of this machine; OSError if there is none."""
         found = identify(path)
         return cls(found.nbytes, f"{found.nbytes}-{found.changed_ns}", functools.partial(_read_file, path))
 
@@ -84,7 +84,7 @@ class Content:
     def of_object(
         cls, place: Place, name: str, info: ObjectInfo, find_hashes: Callable[[], PageHashes | None] | None = None
     ) -> Content:
-        """The content of an object.
+        """Return the content of an object.
 
         ``find_hashes`` returns the hashes of its pages, with which they are compared. Where it returns None, bytes are
         fetched until they come twice the same; without it, they are taken as they come.
@@ -130,7 +130,7 @@ class Content:
             self.report(len(part))
 
     def list_parts(self) -> range:
-        """The first byte of each part."""
+        """Return the first byte of each part."""
         return range(0, self.nbytes, _PART_NBYTES)
 
     def end_of(self, begin: int) -> int:
@@ -186,7 +186,7 @@ class StoreObjects:
         return f"~{beside.removeprefix(posixpath.splitext(self._base)[0])}"
 
     def find(self, suffix: str) -> ObjectInfo | None:
-        """The object; None if there is none, or none that may be read."""
+        """Return the object; None if there is none, or none that may be read."""
         try:
             return self.place.find(self.name(suffix))
         except RefusedError:  # of what is absent too, where listing is not allowed
@@ -334,7 +334,7 @@ class Upload(FileTarget):
             self.objects.place.remove(name)
 
     def read(self, suffix: str) -> bytes | None:
-        """The bytes of a small object; None if it is not there."""
+        """Return the bytes of a small object; None if it is not there."""
         info = self.objects.find(suffix)
         return None if info is None else b"".join(part for _, part in self.objects.open(suffix, info).parts())
 
@@ -363,7 +363,7 @@ class Upload(FileTarget):
 
 
 def add_suffix(path: str, suffix: str) -> str:
-    """The path, or name, of a file of a store, by that of the store.
+    """Return the path, or name, of a file of a store, by that of the store.
 
     ``""`` is the store, ``"/data.mdb"`` a file in it, ``".source"`` one beside it, and ``"~.idx"`` one that has another
     ending than the store.

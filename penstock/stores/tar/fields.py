@@ -114,20 +114,20 @@ class FieldPlan:
         return values
 
     def find_suffixes(self, name: str) -> tuple[str, ...]:
-        """The suffixes of the files that hold a field."""
+        """Return the suffixes of the files that hold a field."""
         each = next(each for each in self.fields if each.name == name)
         return self.images if each.suffix == "" else (each.suffix,)
 
     def knows(self, suffix: str) -> bool:
-        """Whether the files of a suffix hold a field."""
+        """Return whether the files of a suffix hold a field."""
         return suffix in self._readers or suffix in self._objects
 
     def is_plain(self, name: str) -> bool:
-        """Whether the value of a field is the bytes of its file."""
+        """Return whether the value of a field is the bytes of its file."""
         return self.schema[name].is_blob and self.schema[name].pixels is None
 
     def to_declaration(self) -> bytes:
-        """The content of the member :data:`DECLARATION`; :func:`parse_declaration` is the inverse."""
+        """Return the content of the member :data:`DECLARATION`; :func:`parse_declaration` is the inverse."""
         declared: Mapping[str, Value] = self.schema.to_json()
         fields = [
             {
@@ -142,7 +142,7 @@ class FieldPlan:
 
 
 def parse_declaration(content: Content) -> tuple[StoredField, ...]:
-    """The fields that a shard declares.
+    """Return the fields that a shard declares.
 
     Raises ValueError if it is no declaration, or one of another version.
     """
@@ -171,7 +171,7 @@ def plan_fields(
     declared: Sequence[StoredField] = (),
     image: str | None = None,
 ) -> FieldPlan:
-    """How the fields of records are read.
+    """Return how the fields of records are read.
 
     Parameters
     ----------
@@ -212,12 +212,12 @@ def plan_fields(
 
 
 def _find_stem(suffix: str) -> str:
-    """What a suffix says of its files beside their type: ``mask`` of ``mask.png``; ``cls`` of itself."""
+    """Return what a suffix says of its files beside their type: ``mask`` of ``mask.png``; ``cls`` of itself."""
     return suffix.rpartition(".")[0] or suffix
 
 
 def _find_kind(suffix: str) -> str:
-    """The usual kind of the files of a suffix."""
+    """Return the usual kind of the files of a suffix."""
     last = suffix.rpartition(".")[2]
     if f".{last}" in IMAGE_SUFFIXES:
         return "mask" if is_mask_name(stem := _find_stem(suffix)) or stem == "label" else "image"
@@ -253,7 +253,7 @@ def _unite(candidates: Sequence[str], groups: Collection[Sequence[str]]) -> tupl
 
 
 def is_valid_suffix(suffix: str) -> bool:
-    """Whether a suffix can name a field."""
+    """Return whether a suffix can name a field."""
     try:
         refuse_field_name(suffix)
     except ArgumentError:
@@ -306,7 +306,7 @@ def _parse_object(content: Content) -> dict[str, object]:
 
 
 def _from_json(value: object, field: Field) -> object:
-    """A value of an object, checked against the kind of its field."""
+    """Return a value of an object, checked against the kind of its field."""
     if value is None or field.kind == "json" or (field.kind == "text" and isinstance(value, str)):
         return value
     if field.kind == "float" and type(value) in {float, int}:
@@ -324,7 +324,7 @@ def _read_array_of(content: Content, kind: ArrayKind) -> Array:
 
 
 def find_kind_by_contents(suffix: str, contents: Iterable[Content]) -> str:
-    """The kind of a suffix by what its files hold; empty: the usual one.
+    """Return the kind of a suffix by what its files hold; empty: the usual one.
 
     Of arrays, see :func:`find_array_kind`. A suffix of whole numbers is ``text`` or ``float`` where none of its first
     files has another value: a single damaged file changes nothing.

@@ -141,7 +141,7 @@ class MemberScan:
                 extended.setdefault(key, value.rstrip(b"/") if key == b"path" else value)
 
     def _skip_sparse_map(self, block: bytes, at: int) -> int:
-        """Where the data of a GNU sparse file begin: behind further blocks of its map."""
+        """Return where the data of a GNU sparse file begin: behind further blocks of its map."""
         follows = block[482]
         while follows:
             more = bytes(self._read(at, BLOCK_NBYTES))
@@ -153,7 +153,7 @@ class MemberScan:
 
 
 def is_header(block: bytes) -> bool:
-    """Whether these bytes are the header of a file, by their checksum."""
+    """Return whether these bytes are the header of a file, by their checksum."""
     try:
         _check_sum(block.ljust(BLOCK_NBYTES, b"\0"), 0)
     except ValueError:
@@ -189,7 +189,7 @@ def split_name(name: bytes, *, dotted_keys: bool = False) -> tuple[bytes, bytes]
 
 
 def is_metadata(name: bytes) -> bool:
-    """Whether webdataset leaves a file out by its name: ``__name__`` at the top, and all below such a folder."""
+    """Return whether webdataset leaves a file out by its name: ``__name__`` at the top, and all below such a folder."""
     if not name.startswith(b"__"):
         return False
     first, slash, _ = name.partition(b"/")
@@ -224,7 +224,7 @@ def _check_sum(block: bytes, at: int) -> None:
 
 
 def _parse_number(field: bytes, at: int) -> int:
-    """A number in octal digits, or in base 256; ``at``: where the header ends."""
+    """Return a number in octal digits, or in base 256; ``at``: where the header ends."""
     if field[0] == 0x80:
         number = int.from_bytes(field[1:], "big")
     else:

@@ -159,7 +159,7 @@ class TarIndex:
         return plan_fields(tuple(filter(is_valid_suffix, suffixes)), self.suffixes, self.kinds, declared, image)
 
     def to_arrays(self) -> dict[str, Array]:
-        """The index for :func:`~penstock.stores.common.record_index.load_or_scan`."""
+        """Return the index for :func:`~penstock.stores.common.record_index.load_or_scan`."""
         texts = json.dumps([self.suffixes, dict(self.kinds), self.declared, self.problems, self.unreadable])
         joined = {"keys": self.keys.joined, "texts": texts.encode()}
         bytes_of = {name: np.frombuffer(content, np.uint8) for name, content in joined.items()}
@@ -167,7 +167,7 @@ class TarIndex:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], shards: int) -> TarIndex:
-        """The index of so many shards whose :meth:`to_arrays` returned ``arrays``.
+        """Return the index of so many shards whose :meth:`to_arrays` returned ``arrays``.
 
         Raises ValueError, KeyError, IndexError or TypeError if they are other arrays.
         """
@@ -267,7 +267,7 @@ class _IndexBuilder:
         self._declared = declared
 
     def build(self, get_content: Callable[[int], memoryview]) -> TarIndex:
-        """The index of all shards."""
+        """Return the index of all shards."""
         kinds: dict[str, str] = {}
         files, records, keys = self._join_parts()
         index = TarIndex(
@@ -350,7 +350,7 @@ def is_apart(held: Iterable[str], suffixes: Iterable[str], *, declared: bool) ->
 
 
 def _contents(index: TarIndex, suffix: str, get_content: Callable[[int], memoryview]) -> Iterator[memoryview]:
-    """The bytes of all files of a suffix."""
+    """Yield the bytes of all files of a suffix."""
     for number, group in enumerate(index.suffixes):
         if suffix not in group:
             continue
@@ -361,5 +361,5 @@ def _contents(index: TarIndex, suffix: str, get_content: Callable[[int], memoryv
 
 
 def _encode_key(key: bytes) -> bytes:
-    """A key in UTF-8; other bytes are replaced by their numbers."""
+    """Return a key in UTF-8; other bytes are replaced by their numbers."""
     return key.decode(errors="backslashreplace").encode()

@@ -91,7 +91,7 @@ class ShardedTarWriter(TarWriter):
         return Location.from_paths(self.location.scheme, shards) if shards else None
 
     def fingerprint(self) -> str:
-        """That of all shards, some of which may be in their places."""
+        """Return that of all shards, some of which may be in their places."""
         paths = [(self._partial_of(number), self._path_of(number)) for number in range(self.state["closed"])]
         return fingerprint_files(partial if partial.exists() else path for partial, path in paths)
 

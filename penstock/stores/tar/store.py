@@ -184,7 +184,7 @@ class TarStore(ContainerStore[MappedFiles]):
         return Record(index, self._keys[index], self._plan.read(files))
 
     def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], object]:
-        """What gives views of one field; the other files are not read."""
+        """Return what gives views of one field; the other files are not read."""
         if not self._plan.is_plain(field):
             return super().make_blob_reader(opened, field, indices)
         view, places = opened.view, self._places_of(field)
@@ -199,7 +199,7 @@ class TarStore(ContainerStore[MappedFiles]):
         return read
 
     def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
-        """The values of a field, from its files only."""
+        """Return the values of a field, from its files only."""
         suffixes = self._plan.find_suffixes(field)
         places = self._places_of(field)
         for index in self.iterate(opened):
@@ -244,7 +244,7 @@ class TarStore(ContainerStore[MappedFiles]):
 
     @classmethod
     def locate_written(cls, location: Location, **options: object) -> Location:
-        """The shards, if they were written with a limit; see :meth:`Store.locate_written`."""
+        """Return the shards, if they were written with a limit; see :meth:`Store.locate_written`."""
         if all(options.get(name) is None for name in ("shard_nbytes", "shard_records")):
             return location
         shards = list_written_shards(location)
@@ -262,7 +262,7 @@ class TarStore(ContainerStore[MappedFiles]):
 
 
 def _list_shards(path: Path) -> list[Path]:
-    """The shards in a folder, by name; for a file, itself."""
+    """Return the shards in a folder, by name; for a file, itself."""
     if not path.is_dir():
         return [path]
     found = [each for each in path.iterdir() if each.name.endswith(_SHARD_SUFFIXES) and each.name[0] != "."]
@@ -274,7 +274,7 @@ def _list_shards(path: Path) -> list[Path]:
 
 
 def _is_sidecar(name: str) -> bool:
-    """Whether a file or folder lies beside a shard and has its name: an index, or what a conversion wrote."""
+    """Return whether a file or folder lies beside a shard and has its name: an index, or what a conversion wrote."""
     return not name.endswith(_SHARD_SUFFIXES) and any(f"{suffix}." in name for suffix in _SHARD_SUFFIXES)
 
 

@@ -58,7 +58,7 @@ class PreparedFiles:
 
 
 def store_fields(schema: Schema) -> tuple[StoredField, ...]:
-    """Where each field is stored."""
+    """Return where each field is stored."""
     used: set[str] = set(_RESERVED)
     fields: list[StoredField] = []
     for name, field in schema.fields.items():
@@ -92,7 +92,7 @@ def _choose_suffix(name: str, field: Field, used: set[str]) -> str:
 
 
 def _is_plain(fields: Sequence[StoredField]) -> bool:
-    """Whether a reader finds the same fields without the declaration."""
+    """Return whether a reader finds the same fields without the declaration."""
     suffixes = [each.suffix or _UNKNOWN_IMAGE for each in fields]
     try:
         found = plan_fields(suffixes, [suffixes], {})
@@ -171,7 +171,7 @@ class TarWriter(FileWriter[PreparedFiles]):
 
 
 def find_free_key(key: str, used: Collection[bytes]) -> str:
-    """The key under which a record is stored: one that is read back, and is not that of a record before it.
+    """Return the key under which a record is stored: one that is read back, and is not that of a record before it.
 
     ``used``: hashes of the keys before it, as :func:`hash_key` gives them.
 
@@ -207,7 +207,7 @@ def _list_used(path: Path) -> set[bytes]:
 
 
 def _protect(key: str) -> str:
-    """A key that no reader takes for metadata (``__name__``)."""
+    """Return a key that no reader takes for metadata (``__name__``)."""
     return f"./{key}" if key.startswith("__") else key
 
 
@@ -246,7 +246,7 @@ def _check_small(each: StoredField, value: object, key: str) -> object:
 
 
 def _find_ending(key: str, image: Buffer) -> str:
-    """The suffix of an image: the ending of its key, or that of its format."""
+    """Return the suffix of an image: the ending of its key, or that of its format."""
     ending = key.rpartition(".")[2].lower()
     if f".{ending}" in IMAGE_SUFFIXES:
         return ending

@@ -145,7 +145,7 @@ def summarise(
 
 
 def find_feature_field(name: str, summary: FeatureSummary, count: int) -> Field:
-    """The kind of a field that holds one feature.
+    """Return the kind of a field that holds one feature.
 
     Raises ArgumentError if its values cannot be a field.
     """
@@ -167,7 +167,7 @@ def find_feature_field(name: str, summary: FeatureSummary, count: int) -> Field:
 
 
 def make_reader(name: str, field: Field) -> ReadFeature:
-    """What reads a feature as a field of some kind; None where a record has no value, and an empty array."""
+    """Return what reads a feature as a field of some kind; None where a record has no value, and an empty array."""
     if field.array is not None:
         return _make_array_reader(name, field)
     if field.kind in {"int", "label"}:
@@ -190,7 +190,7 @@ def make_reader(name: str, field: Field) -> ReadFeature:
 
 
 def make_pixel_reader(name: str, layout: FeaturePixels) -> ReadFeature:
-    """What reads raw pixels as an HWC array, RGB."""
+    """Return what reads raw pixels as an HWC array, RGB."""
     dtype = np.dtype(layout.dtype)
 
     def read(features: Features, record: memoryview) -> object:
@@ -209,7 +209,7 @@ def make_pixel_reader(name: str, layout: FeaturePixels) -> ReadFeature:
 
 
 def find_boxes(summaries: Mapping[str, FeatureSummary]) -> tuple[str, ...]:
-    """The features of the boxes: four with the edges, or one with rows of ymin, xmin, ymax, xmax; else none.
+    """Return the features of the boxes: four with the edges, or one with rows of ymin, xmin, ymax, xmax; else none.
 
     Edges that are whole numbers can only be pixels.
     """
@@ -224,7 +224,7 @@ def find_boxes(summaries: Mapping[str, FeatureSummary]) -> tuple[str, ...]:
 
 
 def make_box_reader(names: Sequence[str], image: str | None, fractions: FractionBoxes | None = None) -> ReadFeature:
-    """What reads boxes: float32 (n, 4), xyxy in pixels.
+    """Return what reads boxes: float32 (n, 4), xyxy in pixels.
 
     ``names``: what :func:`find_boxes` found. ``image``: the feature of the encoded image, whose size counts where
     ``image/height`` and ``image/width`` are not there. ``fractions``: what makes pixels of edges that are fractions of

@@ -37,12 +37,12 @@ _MASK: Final = 0xA282EAD8
 
 
 def mask_crc(crc: int) -> int:
-    """A CRC as it is stored: rotated by 15 bits, and a constant added."""
+    """Return a CRC as it is stored: rotated by 15 bits, and a constant added."""
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
 def is_frame(head: bytes | memoryview) -> bool:
-    """Whether some bytes begin with a length and its checksum."""
+    """Return whether some bytes begin with a length and its checksum."""
     return len(head) >= HEAD_NBYTES and _HEAD.unpack_from(head)[1] == mask_crc(_native.crc32c(head[:8]))
 
 
@@ -74,7 +74,7 @@ def find_frames(content: memoryview, path: Path) -> Array:
 
 
 def is_intact(content: memoryview, offset: int, nbytes: int) -> bool:
-    """Whether a record has the checksum that is stored behind it."""
+    """Return whether a record has the checksum that is stored behind it."""
     (crc,) = _CRC.unpack_from(content, offset + nbytes)
     return bool(crc == mask_crc(_native.crc32c(content[offset : offset + nbytes])))
 

@@ -96,7 +96,7 @@ def find_shards(location: Location) -> list[Path]:
 
 
 def is_tfrecord(path: Path) -> bool:
-    """Whether a file, or the first TFRecord file of a folder, begins with a frame; reads a few kilobytes.
+    """Return whether a file, or the first TFRecord file of a folder, begins with a frame; reads a few kilobytes.
 
     A folder with images is a folder of images.
     """
@@ -142,7 +142,7 @@ def find_key(features: Features, record: memoryview, name: str | None, row: int)
 
 
 def scan_files(contents: Sequence[memoryview], paths: Sequence[Path], key: str | None) -> dict[str, Array]:
-    """The arrays of an index, as :func:`parse_index` reads them.
+    """Return the arrays of an index, as :func:`parse_index` reads them.
 
     ``contents``: the uncompressed bytes of each file. ``paths``: the files, for errors. ``key``: the feature of the
     keys, where it is stated. Raises StoreFormatError if a file is truncated or its frames are damaged, or no record is
@@ -184,7 +184,7 @@ def scan_files(contents: Sequence[memoryview], paths: Sequence[Path], key: str |
 
 
 def parse_index(arrays: Mapping[str, Array]) -> RecordIndex:
-    """The index that :func:`scan_files` returned.
+    """Return the index that :func:`scan_files` returned.
 
     Raises ValueError, KeyError or TypeError if the arrays are not those of an index.
     """
@@ -210,7 +210,7 @@ def _list_names(folder: Path, *, refuse_images: bool = False) -> list[str]:
 
 
 def _has_feature_lists(record: memoryview) -> bool:
-    """Whether a message has a field 2, as ``tf.train.SequenceExample`` has behind its context."""
+    """Return whether a message has a field 2, as ``tf.train.SequenceExample`` has behind its context."""
     at = 0
     while at < len(record) and record[at] == _CONTEXT:
         nbytes, shift, at = 0, 0, at + 1

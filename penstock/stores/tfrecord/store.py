@@ -155,7 +155,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """Whether a file, or the first TFRecord file of a folder, begins with a length and its checksum."""
+        """Return whether a file, or the first TFRecord file of a folder, begins with a length and its checksum."""
         return is_tfrecord(Path(path))
 
     @property
@@ -194,14 +194,14 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         return Record(index, key, {name: read(features, record) for name, read in self._readers})
 
     def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
-        """The values of one field; images are not touched, and checksums not compared."""
+        """Return the values of one field; images are not touched, and checksums not compared."""
         read = dict(self._readers)[field]
         for index in self.iterate(opened):
             record = self._view(opened, index, check=False)
             yield read(parse_example(record), record)
 
     def read_keys(self) -> Sequence[str]:
-        """The keys that the scan found; else the numbers of the rows."""
+        """Return the keys that the scan found; else the numbers of the rows."""
         return super().read_keys() if self._index.keys is None else self._index.keys
 
     def _view(self, opened: MappedFiles, index: int, *, check: bool) -> memoryview:

@@ -42,12 +42,12 @@ class CommitLimits:
     map_nbytes: int = 1 << 30  # the first size of the map
 
     def is_due(self, records: int, nbytes: int, committed_nbytes: int) -> bool:
-        """Whether pending records must be committed now."""
+        """Return whether pending records must be committed now."""
         enough = 8 * self.nbytes if self.must_sync(committed_nbytes) else self.nbytes
         return records >= self.records or nbytes >= enough
 
     def must_sync(self, committed_nbytes: int) -> bool:
-        """Whether a commit that makes this many bytes must reach the disk before packing goes on."""
+        """Return whether a commit that makes this many bytes must reach the disk before packing goes on."""
         return committed_nbytes >= 8 * self.nbytes
 
 
@@ -94,7 +94,7 @@ class EnvironmentWriter(JournaledWriter[T_prepared]):
                 raise StoreError(f"LMDB could not write: {error}", store=self.journal.url) from error
 
     def open_complete(self) -> BinaryIO:
-        """The file, open, with all its pages: LMDB leaves free pages at the end unwritten."""
+        """Return the file, open, with all its pages: LMDB leaves free pages at the end unwritten."""
         path = self.folder / FILE
         with PageFile(path, self.journal.url, may_lack_pages=True) as pages:
             want = pages.meta.nbytes

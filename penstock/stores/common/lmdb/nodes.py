@@ -70,7 +70,7 @@ class PageBlock:
         self._begin = first * page_nbytes
 
     def find_children(self, number: int) -> list[tuple[int, bytes]]:
-        """The pages that a branch page points to, each with the first key that may be in it (empty: any key)."""
+        """Return the pages that a branch page points to, each with the first key that may be in it (empty: any key)."""
         _, nodes = self._find_nodes(np.array([number]), _BRANCH)
         low, high, top, sizes = (self._halves[nodes // 2 + at].astype(np.int64) for at in range(4))
         children = low | high << 16 | top << 32
@@ -80,7 +80,7 @@ class PageBlock:
         return [(child, bytes(self._content[begin:end])) for child, begin, end in places]
 
     def parse_leaves(self, numbers: Rows) -> LeafEntries:
-        """The entries of some leaf pages, in order."""
+        """Return the entries of some leaf pages, in order."""
         owners, nodes = self._find_nodes(numbers, _LEAF)
         low, high, flags, key_sizes = (self._halves[nodes // 2 + at] for at in range(4))
         if (flags & _DUPDATA).any():
@@ -133,11 +133,11 @@ class PageBlock:
 
 
 def count_pages(value_sizes: NDArray[np.integer], page_nbytes: int) -> Rows:
-    """How many pages of their own values of these sizes have."""
+    """Return how many pages of their own values of these sizes have."""
     return (_HEAD_NBYTES + value_sizes.astype(np.int64) - 1) // page_nbytes + 1
 
 
 def is_value_page(head: memoryview, page: int) -> bool:
-    """Whether some bytes begin as ``page`` does, the first page of a value that has pages of its own."""
+    """Return whether some bytes begin as ``page`` does, the first page of a value that has pages of its own."""
     number, flags = _OVERFLOW_HEAD.unpack_from(head)
     return bool(number == page and flags & _OVERFLOW)

@@ -79,7 +79,7 @@ class BTree:
 
     @classmethod
     def empty(cls) -> BTree:
-        """A tree without pages."""
+        """Return a tree without pages."""
         return cls(_NO_PAGE, 0, 0)
 
     @classmethod
@@ -147,12 +147,12 @@ class Node(NamedTuple):
 
 
 def looks_like_lmdb(path: str | Path) -> bool:
-    """Whether the file begins with an LMDB meta page."""
+    """Return whether the file begins with an LMDB meta page."""
     return has_magic(path, _MAGIC.to_bytes(4, "little"), (_MAGIC_OFFSET,))
 
 
 def is_page_size(nbytes: int) -> bool:
-    """Whether LMDB writes files with pages of this size."""
+    """Return whether LMDB writes files with pages of this size."""
     return 512 <= nbytes <= 1 << 16 and nbytes & (nbytes - 1) == 0
 
 
@@ -218,7 +218,7 @@ class PageFile:
         return self._read_bytes(first * self.page_nbytes, count * self.page_nbytes)
 
     def value(self, node: Node) -> bytes:
-        """The bytes of a value."""
+        """Return the bytes of a value."""
         return self._read_bytes(node.offset, node.nbytes)
 
     def _read_bytes(self, offset: int, nbytes: int) -> bytes:
@@ -266,7 +266,7 @@ class PageFile:
         return self.map()
 
     def trees(self) -> dict[bytes, BTree]:
-        """The named databases."""
+        """Return the named databases."""
         found = {}
         if self.mirror is not None and self.meta.main.root < self.pages:
             begin = max(self.meta.main.root * self.page_nbytes - _AROUND_NBYTES // 2, 0)
@@ -314,7 +314,7 @@ class PageFile:
         yield from level
 
     def find_leaf(self, tree: BTree, key: bytes) -> int:
-        """The number of the leaf page in which a key would be."""
+        """Return the number of the leaf page in which a key would be."""
         number = tree.root
         for _ in range(min(tree.depth, _MAX_DEPTH) - 1):
             children = self._children(number)
@@ -323,7 +323,7 @@ class PageFile:
         return number
 
     def leaf(self, number: int) -> list[Node]:
-        """The entries of one leaf page."""
+        """Return the entries of one leaf page."""
         page = self.read_node_page(number)
         found = PageBlock(page, self.page_nbytes, self.pages, number).parse_leaves(np.array([number]))
         begin = number * self.page_nbytes
@@ -344,7 +344,7 @@ class PageFile:
         return children
 
     def read_node_page(self, number: int) -> bytes:
-        """A branch or leaf page, compared with its hash."""
+        """Return a branch or leaf page, compared with its hash."""
         page = self.read(number)
         if len(page) < self.page_nbytes:
             raise ValueError(f"page {number}: the file ends within it")
