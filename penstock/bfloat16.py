@@ -33,18 +33,18 @@ STAND_IN: Final[DType] = np.dtype([(NAME, np.uint16)])
 
 
 def array_dtype(name: str) -> DType:
-    """The dtype of arrays that a pipeline calls ``name``: NumPy's, or that of bfloat16."""
+    """Return the dtype of arrays that a pipeline calls ``name``: NumPy's, or that of bfloat16."""
     return _bfloat16() if name == NAME else np.dtype(name)
 
 
 def is_bfloat16(dtype: DType) -> bool:
-    """Whether an array of ``dtype`` has bfloat16 numbers."""
+    """Return whether an array of ``dtype`` has bfloat16 numbers."""
     # NumPy's numbers are neither of the kind V; `name` and comparing are slow, and this is asked for each chunk
     return dtype.kind == "V" and (dtype == STAND_IN or dtype.name == NAME)
 
 
 def as_words(array: Array) -> Array:
-    """A view of an array of bfloat16 as uint16, for the native core; any other array itself."""
+    """Return a view of an array of bfloat16 as uint16, for the native core; any other array itself."""
     return array.view(np.uint16) if is_bfloat16(array.dtype) else array
 
 
@@ -59,7 +59,7 @@ def from_floats(values: NDArray[np.float32]) -> Array:
 
 
 def to_floats(array: Array) -> Array:
-    """An array of bfloat16 as float32, exactly; any other array itself."""
+    """Return an array of bfloat16 as float32, exactly; any other array itself."""
     if not is_bfloat16(array.dtype):
         return array
     return (as_words(array).astype(np.uint32) << np.uint32(16)).view(np.float32)

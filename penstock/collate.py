@@ -54,7 +54,7 @@ def set_allocator(allocate: Callable[[tuple[int, ...], DTypeLike], Array]) -> No
 
 
 def allocate(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """A new array with arbitrary content, in the memory of the batches of this process."""
+    """Return a new array with arbitrary content, in the memory of the batches of this process."""
     return _allocate(shape, dtype)
 
 
@@ -260,7 +260,7 @@ def _stack_for_torch(batch: Sequence[Sample], at: str) -> Array:
 
 
 def _as_foreign(sample: Sample, first: Sample, position: int, at: str) -> Array:
-    """An array of another library; as in torch, these are not mixed with other arrays."""
+    """Return an array of another library; as in torch, these are not mixed with other arrays."""
     if isinstance(sample, (np.ndarray, np.generic)) or not hasattr(sample, "__array__"):
         raise CollateTypeError(
             f"default_collate: entry 0 is {type(first).__name__}, entry {position} is {type(sample).__name__}"

@@ -133,7 +133,7 @@ class Framework:
         raise NotImplementedError(f"{self.name} does not collate")
 
     def convert(self, sample: Sample) -> Batch:
-        """One sample by its own rules, without batching. May import it."""
+        """Return one sample by its own rules, without batching. May import it."""
         raise NotImplementedError(f"{self.name} does not convert samples")
 
 
@@ -154,7 +154,7 @@ class Torch(Framework):
         return () if kind is None else (kind,)
 
     def array_types(self) -> tuple[type, ...]:
-        """The class ``torch.Tensor``."""
+        """Return the class ``torch.Tensor``."""
         return (self.module.Tensor,)
 
     def seed(self, words: Array) -> None:
@@ -217,7 +217,7 @@ FRAMEWORKS: Final[Mapping[str, Framework]] = {each.name: each for each in (Torch
 
 
 def is_imported(name: str) -> bool:
-    """Whether the program has imported ``name``, to the end."""
+    """Return whether the program has imported ``name``, to the end."""
     module = sys.modules.get(name)
     return (
         module is not None
@@ -227,7 +227,7 @@ def is_imported(name: str) -> bool:
 
 
 def imported_frameworks() -> list[Framework]:
-    """The frameworks that the program has imported."""
+    """Return the frameworks that the program has imported."""
     return [framework for name, framework in FRAMEWORKS.items() if is_imported(name)]
 
 

@@ -92,7 +92,7 @@ def measure_image(image: object, layout: str | None) -> tuple[int, int]:
 
 
 def looks_like_chw(shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape is an image with its channels first; False where it may also be HWC."""
+    """Return whether an array of this shape is an image with its channels first; False where it may also be HWC."""
     return len(shape) == 3 and shape[2] > 4 and shape[0] in _CHANNELS
 
 

@@ -107,7 +107,7 @@ def get_upright_size(size: tuple[Number, Number], orientation: int) -> tuple[Num
 
 
 def orient_pixels(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """The oriented image from raw rows (HW or HWC); orientation 1 to 8. C-contiguous; the same array for 1."""
+    """Return the oriented image from raw rows (HW or HWC); orientation 1 to 8. C-contiguous; the same array for 1."""
     if orientation in _MIRRORED_X:
         pixels = pixels[:, ::-1]
     if orientation in _MIRRORED_Y:
@@ -118,7 +118,7 @@ def orient_pixels(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uin
 
 
 def raw_region(region: Region, orientation: int, width: int, height: int) -> Region:
-    """A region of the oriented image as a region of the raw rows, whose size is ``width`` x ``height``."""
+    """Return a region of the oriented image as a region of the raw rows, whose size is ``width`` x ``height``."""
     regions = raw_regions(np.array([region]), np.array([orientation]), np.array([[width, height]]))
     x0, y0, x1, y1 = regions[0].tolist()
     return x0, y0, x1, y1

@@ -100,7 +100,7 @@ def find_encoding(head: bytes) -> str:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path is a regular file; a name that the system cannot have is none."""
+    """Return whether a path is a regular file; a name that the system cannot have is none."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name too long for the system
@@ -153,7 +153,7 @@ class FolderListings:
         return None
 
     def _list(self, folder: str) -> dict[str, bool | None] | None:
-        """Whether each entry is a folder, by name; None for a link. None if the folder must not be listed."""
+        """Return whether each entry is a folder, by name; None for a link. None if the folder must not be listed."""
         if folder not in self._held:
             try:
                 with os.scandir(folder) as entries:
@@ -170,7 +170,7 @@ class FolderListings:
 
 
 def find_named_file(folder: Path, text: str, listings: FolderListings | None = None) -> Path | None:
-    """The file that a path of any system names below a folder; None if there is none.
+    """Return the file that a path of any system names below a folder; None if there is none.
 
     Blanks around it, separators of Windows and the case of its ending may differ. Of an absolute path, whose beginning
     is that of another machine, the longest end that is a file is taken. ``listings``: those of other files looked for.

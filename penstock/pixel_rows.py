@@ -47,7 +47,7 @@ class PixelRows(Sequence[Array]):
     @overload
     def __getitem__(self, index: slice) -> PixelRows: ...
     def __getitem__(self, index: int | slice) -> Array | PixelRows:
-        """One image, read-only, a view where it is aligned; or some of the images."""
+        """Return one image, read-only, a view where it is aligned; or some of the images."""
         if isinstance(index, slice):
             return PixelRows(self.buffer, self.offsets[index], self.shape, self.dtype)
         image: Array = np.ndarray(self.shape, self.dtype, self.buffer, int(self.offsets[index]))
@@ -57,7 +57,7 @@ class PixelRows(Sequence[Array]):
         return image
 
     def take(self, places: NDArray[np.int64]) -> PixelRows:
-        """The images at some positions."""
+        """Return the images at some positions."""
         return PixelRows(self.buffer, self.offsets[places], self.shape, self.dtype)
 
 
@@ -78,7 +78,7 @@ class EncodedRows(Sequence[memoryview]):
     @overload
     def __getitem__(self, index: slice) -> EncodedRows: ...
     def __getitem__(self, index: int | slice) -> memoryview | EncodedRows:
-        """A view of one image, or some of the images."""
+        """Return a view of one image, or some of the images."""
         if isinstance(index, slice):
             return EncodedRows(self.buffer, np.ascontiguousarray(self.places[index]), self.sizes[index])
         begin, end = self.places[index].tolist()
@@ -89,5 +89,5 @@ class EncodedRows(Sequence[memoryview]):
             yield self.buffer[begin:end]
 
     def take(self, positions: NDArray[np.int64]) -> EncodedRows:
-        """The images at some positions."""
+        """Return the images at some positions."""
         return EncodedRows(self.buffer, self.places[positions], self.sizes[positions])

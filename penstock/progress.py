@@ -62,7 +62,7 @@ def show_progress(what: str, unit: str = "records") -> Iterator[ProgressReporter
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that can go back in a line, as a bar does."""
+    """Return whether a stream is a terminal that can go back in a line, as a bar does."""
     return stream.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
 
 
@@ -86,7 +86,7 @@ def _report_texts(what: str, show: Callable[[str], None], unit: str, period_s: f
 
 
 def report_lines(stream: TextIO) -> Callable[[str], None]:
-    """A function that writes a text as a line, unless it has written one, or was made, within ten seconds."""
+    """Return a function that writes a text as a line, unless it has written one, or was made, within ten seconds."""
     write, last = make_line_writer(stream), time.monotonic()
 
     def report(text: str) -> None:
@@ -100,7 +100,7 @@ def report_lines(stream: TextIO) -> Callable[[str], None]:
 
 
 def make_line_writer(stream: TextIO) -> Callable[[str], None]:
-    """A function that writes a text as a line, at once."""
+    """Return a function that writes a text as a line, at once."""
 
     def write(text: str) -> None:
         stream.write(f"{text}\n")
@@ -116,7 +116,7 @@ def find_notebook() -> ModuleType | None:
 
 
 def show_in_cell(display: ModuleType) -> Callable[[str], None]:
-    """A function that shows a text in the output of the cell, in place of the text before."""
+    """Return a function that shows a text in the output of the cell, in place of the text before."""
     shown: list[Callable[..., object]] = []
 
     def show(text: str) -> None:

@@ -129,7 +129,7 @@ class Ragged:
         return self.offsets[1:] - self.offsets[:-1]
 
     def list(self) -> list[Values]:
-        """The arrays, each a view of ``values``."""
+        """Return the arrays, each a view of ``values``."""
         if isinstance(self.values, np.ndarray):
             return [*self]
         ends = self.offsets.tolist()
@@ -137,7 +137,7 @@ class Ragged:
         return list(self.values.unsafe_split_with_sizes(counts))  # the same views, without autograd's bookkeeping
 
     def padded(self, value: float = 0) -> Padded:
-        """The arrays in one new array, each followed by ``value``."""
+        """Return the arrays in one new array, each followed by ``value``."""
         counts = self.counts
         shape = (len(self), int(counts.max()) if len(self) else 0, *self.values.shape[1:])
         is_array = isinstance(self.values, np.ndarray)
@@ -266,7 +266,7 @@ class RaggedRows:
         return [joined[of][begin : begin + length] for of, begin, length in chosen.tolist()], chosen[:, 2]
 
     def _find_wrong(self, arrays: Sequence[Array]) -> ArgumentError:
-        """What :meth:`write_each` was given that is not of the spec."""
+        """Return what :meth:`write_each` was given that is not of the spec."""
         shape, dtype = self.spec.shape, self.spec.dtype
         wrong = next((each for each in arrays if each.shape[1:] != shape or each.dtype != dtype), arrays[0])
         return self._describe_wrong(wrong)
@@ -318,7 +318,7 @@ def join_rows(arrays: Sequence[Array], form: str, allocate: Allocate = np.empty)
 
 
 def _padded(values: Array, lengths: NDArray[np.int64], allocate: Allocate) -> Padded:
-    """The arrays of these lengths, which ``values`` concatenates, each followed by zeros."""
+    """Return the arrays of these lengths, which ``values`` concatenates, each followed by zeros."""
     longest = int(lengths.max(initial=0))
     out = allocate((len(lengths), longest, *values.shape[1:]), values.dtype)
     out[...] = 0

@@ -62,7 +62,7 @@ class World:
 
 
 def find_world() -> World:
-    """The number of ranks and the rank of this process.
+    """Return the number of ranks and the rank of this process.
 
     The first of these that knows is believed: ``torch.distributed``, if the program has imported and initialized it;
     the context of Ray Train, in a training function; the variables ``RANK`` and ``WORLD_SIZE``, which torchrun,

@@ -121,13 +121,13 @@ class Registry:
 
 
 def _import(target: str) -> Any:
-    """The object at ``"module:Object"``."""
+    """Return the object at ``"module:Object"``."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 def _check_subclass(found: type, base: type) -> type:
-    """The class that an entry point names; TypeError if it is not a subclass of ``base``."""
+    """Return the class that an entry point names; TypeError if it is not a subclass of ``base``."""
     if not issubclass(found, base):
         raise TypeError(f"it must be a subclass of {base.__name__}, got {found.__name__}")
     return found
@@ -173,7 +173,7 @@ _waiting: dict[str, list[Callable[[], None]]] = {}
 
 
 def is_awaited(name: str) -> bool:
-    """Whether calls wait for the import of module ``name``, which may be under way."""
+    """Return whether calls wait for the import of module ``name``, which may be under way."""
     return name in _waiting
 
 
@@ -203,7 +203,7 @@ def when_imported(name: str, call: Callable[[], None]) -> Callable[[], None]:
 
 
 def _end_waiting(name: str) -> list[Callable[[], None]]:
-    """What was to be called for a module that is waited for no more."""
+    """Return what was to be called for a module that is waited for no more."""
     calls = _waiting.pop(name, [])
     if not _waiting and _FINDER in sys.meta_path:
         sys.meta_path.remove(_FINDER)

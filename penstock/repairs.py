@@ -82,7 +82,7 @@ class RepairScope:
             notes.extend(records)
 
     def find_policy(self) -> str:
-        """The policy of this scope, or of the first one around it that has one."""
+        """Return the policy of this scope, or of the first one around it that has one."""
         scope: RepairScope | None = self
         while scope is not None and scope.policy is None:
             scope = scope._outer  # noqa: SLF001  # of this class
@@ -99,7 +99,7 @@ this_thread = _ThreadLocal()
 
 
 def get_policy() -> str:
-    """What is to be done in this thread with an image that is truncated or damaged."""
+    """Return what is to be done in this thread with an image that is truncated or damaged."""
     return "raise" if this_thread.scope is None else this_thread.scope.find_policy()
 
 

@@ -213,7 +213,7 @@ class _Scope:
             self._seeded.__exit__(kind, error, trace)
 
     def generator(self) -> np.random.Generator:
-        """The generator of this scope."""
+        """Return the generator of this scope."""
         try:
             return self._generator
         except AttributeError:
@@ -279,7 +279,7 @@ def seeding_globals(*, put_back: bool, others: Sequence[Callable[[int], None]] =
 
 
 def seeds_globals() -> bool:
-    """Whether the caller runs inside :func:`seeding_globals`."""
+    """Return whether the caller runs inside :func:`seeding_globals`."""
     return _seeding.get() is not None
 
 
@@ -372,7 +372,7 @@ def next_keys() -> SampleKeys | None:
 
 
 def generator() -> np.random.Generator:
-    """The random generator of what is being built, as ``penstock.rng()``.
+    """Return the random generator of what is being built, as ``penstock.rng()``.
 
     Returns
     -------

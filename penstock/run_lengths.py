@@ -96,7 +96,7 @@ class Runs:
 
 
 def format_counts(runs: Runs) -> list[str]:
-    """The text of each mask, as COCO's own code writes it."""
+    """Return the text of each mask, as COCO's own code writes it."""
     counts, offsets = _make_counts(runs)
     local = flatten_ranges(np.diff(offsets))
     differences = counts.copy()
@@ -198,7 +198,7 @@ def _make_counts(runs: Runs) -> tuple[Array, Array]:
 
 
 def _make_bases(sizes: Array) -> Array:
-    """Where each mask begins on one line of all pixels, with a gap of one between masks."""
+    """Return where each mask begins on one line of all pixels, with a gap of one between masks."""
     return np.concatenate([[0], np.cumsum(sizes + 1)[:-1]])[: len(sizes)]
 
 
@@ -210,7 +210,7 @@ def flatten_ranges(lengths: Array) -> Array:
 
 
 def _sum_up(values: Array, offsets: Array) -> Array:
-    """The cumulative sums of each part."""
+    """Return the cumulative sums of each part."""
     total = np.concatenate([[0], np.cumsum(values)])
     sums: Array = total[1:] - np.repeat(total[offsets[:-1]], np.diff(offsets))
     return sums

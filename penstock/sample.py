@@ -198,7 +198,7 @@ class ArrayKind:
         return math.prod(lengths[0] for lengths in self.axes if lengths is not None) * self.dtype.itemsize
 
     def allows(self, shape: Sequence[int]) -> bool:
-        """Whether an array may have this shape."""
+        """Return whether an array may have this shape."""
         return len(shape) == len(self.axes) and all(
             lengths is None or length in lengths for length, lengths in zip(shape, self.axes, strict=True)
         )
@@ -301,7 +301,7 @@ class Schema:
             raise ArgumentError(f"field {name!r} must hold pixels, got kind {self[name].kind}")
 
     def to_json(self) -> dict[str, object]:
-        """The schema as JSON-able values; see :meth:`from_json`."""
+        """Return the schema as JSON-able values; see :meth:`from_json`."""
         return {
             name: {
                 "kind": f.kind,
@@ -313,7 +313,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: State) -> Schema:
-        """The schema from the result of :meth:`to_json`; other values raise :class:`ArgumentError`."""
+        """Return the schema from the result of :meth:`to_json`; other values raise :class:`ArgumentError`."""
         try:
             return cls(
                 {name: Field(each["kind"], _class_names(each), each.get("upright")) for name, each in value.items()}

@@ -61,7 +61,7 @@ _ORDER: Final = "biufc"
 
 
 def stack_scalars(batch: Sequence[object], field: str) -> Array:
-    """An array of numbers of several types, as ``torch.tensor(batch)``.
+    """Return an array of numbers of several types, as ``torch.tensor(batch)``.
 
     ``batch``: numbers of Python and NumPy, and 0-dimensional arrays. ``field``: position in the sample, for errors.
     Raises CollateError if an entry is not a number or does not fit the common dtype, or there is no common dtype.
@@ -98,7 +98,7 @@ def as_doubles(batch: Sequence[Sample], field: str) -> NDArray[np.float64]:
 
 
 def common_dtype(dtypes: Sequence[DType], field: str) -> DType:
-    """The dtype to which torch promotes these; raises CollateError if there is none."""
+    """Return the dtype to which torch promotes these; raises CollateError if there is none."""
     try:
         return reduce(_promote, dtypes)
     except (TypeError, RuntimeError) as error:
@@ -163,7 +163,7 @@ def _error_class_like(error: Exception) -> type[CollateError]:
 
 
 def _scalar_dtype(value: object) -> DType | None:
-    """The dtype that torch gives a number; None for other values."""
+    """Return the dtype that torch gives a number; None for other values."""
     if isinstance(value, (np.generic, np.ndarray)) or (
         hasattr(value, "__array__") and not isinstance(value, (int, float, complex))
     ):

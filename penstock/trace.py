@@ -76,7 +76,7 @@ def name_worker(worker: int) -> None:
 
 
 def current_worker() -> int:
-    """The number of the worker that the current thread is; -1 if it is none."""
+    """Return the number of the worker that the current thread is; -1 if it is none."""
     return getattr(_active, "worker", -1)
 
 
@@ -103,7 +103,7 @@ class counting:  # noqa: N801  # as stage
 
 
 def current() -> Trace | None:
-    """The trace to which :func:`count_remote` adds in the current thread."""
+    """Return the trace to which :func:`count_remote` adds in the current thread."""
     trace: Trace | None = getattr(_active, "trace", None)
     return trace
 
@@ -125,7 +125,7 @@ class Observer:
         """No further batch of an epoch is delivered."""
 
     def starting_processes(self) -> AbstractContextManager[None]:
-        """A context in which worker processes are started."""
+        """Return a context in which worker processes are started."""
         return nullcontext()
 
     def start_worker(self, worker: int, *, is_process: bool) -> None:

@@ -72,7 +72,7 @@ def list_problems(entries: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def format_bytes(count: float) -> str:
-    """A number of bytes with its unit."""
+    """Return a number of bytes with its unit."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return counted(round(count), "byte") if unit == "bytes" else f"{count:.1f} {unit}"
@@ -81,7 +81,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_time_us(time_us: float) -> str:
-    """A time in the unit that leaves three digits.
+    """Return a time in the unit that leaves three digits.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def to_plain(value: object) -> object:
-    """The value as ``json.dumps`` takes it.
+    """Return the value as ``json.dumps`` takes it.
 
     Dataclasses, named tuples and mappings become dicts, arrays and other sequences lists, numbers that are not finite
     None, and other objects text. What has a method ``to_json`` is asked for that.
@@ -150,7 +150,7 @@ class ShortRepr:
 
 
 def describe_value(value: object) -> str:
-    """A number or a short text as it is; of others type, and length or shape. At most some 300 characters."""
+    """Return a number or a short text as it is; of others type, and length or shape. At most some 300 characters."""
     if isinstance(value, list | tuple | dict) and type(value) in _BRACKETS:
         return _describe_entries(value)
     if isinstance(value, str):
@@ -166,7 +166,7 @@ def describe_value(value: object) -> str:
 
 
 def _describe_entries(value: list[object] | tuple[object, ...] | dict[object, object]) -> str:
-    """A few entries, of which those that are containers themselves are only counted."""
+    """Return a few entries, of which those that are containers themselves are only counted."""
     if len(value) > _MOST_ENTRIES:
         return f"{type(value).__name__} of {len(value):,}"
     keys = [f"{key}: " for key in value] if isinstance(value, dict) else [""] * len(value)
@@ -179,7 +179,7 @@ def _describe_entries(value: list[object] | tuple[object, ...] | dict[object, ob
 
 
 def list_public_names(names: Mapping[str, object], public: list[str]) -> list[str]:
-    """What ``dir(module)`` lists: its public names, and those that Python gives to every module."""
+    """Return what ``dir(module)`` lists: its public names, and those that Python gives to every module."""
     return sorted({*(name for name in names if name.startswith("__")), *public})
 
 

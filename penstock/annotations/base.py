@@ -28,7 +28,7 @@ class AnnotationFormat(ABC):
     @classmethod
     @abstractmethod
     def recognises(cls, source: AnnotationSource) -> bool:
-        """Whether a source is of this format, by the names of its files and the beginning of one of them."""
+        """Return whether a source is of this format, by the names of its files and the beginning of one of them."""
 
     @abstractmethod
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:

@@ -185,7 +185,7 @@ def _read_shapes(image: ImageObjects, shapes: list[Value]) -> Iterator[_LabelmeS
 
 
 def _read_shape(given: object) -> _LabelmeShape:
-    """A shape of the file; ValueError says what is wrong with it."""
+    """Return a shape of the file; ValueError says what is wrong with it."""
     if not isinstance(given, dict):
         raise ValueError(f"it must be an object, got {type(given).__name__}")  # noqa: TRY004  # caught by the caller
     label, kind = given.get("label"), given.get("shape_type") or "polygon"
@@ -287,7 +287,7 @@ def _add_object(image: ImageObjects, parts: Sequence[_LabelmeShape], keypoints: 
 
 
 def _read_area(image: ImageObjects, shape: _LabelmeShape) -> tuple[Box, dict[str, Value]]:
-    """The box of a shape, and the fields that it has; ValueError if its mask is damaged."""
+    """Return the box of a shape, and the fields that it has; ValueError if its mask is damaged."""
     box = bound_points(shape.points)
     flat = [number for point in shape.points for number in point]
     if shape.kind == "circle":

@@ -144,7 +144,7 @@ class MaskFoldersFormat(AnnotationFormat):
 
 
 def _has_png(folder: Path) -> bool:
-    """Whether there is a PNG in a folder or in those below it, three deep at most; hidden ones are no masks."""
+    """Return whether there is a PNG in a folder or in those below it, three deep at most; hidden ones are no masks."""
     below = [folder]
     for _ in range(3):
         held = [each for parent in below for each in _list_folder(parent)]
@@ -155,7 +155,7 @@ def _has_png(folder: Path) -> bool:
 
 
 def _list_folder(folder: Path) -> list[Path]:
-    """What lies in a folder, without hidden names; nothing if it cannot be listed."""
+    """Return what lies in a folder, without hidden names; nothing if it cannot be listed."""
     try:
         return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
     except OSError:
@@ -227,7 +227,7 @@ def _pair_cityscapes(source: AnnotationSource, folder: Path) -> _MaskLayout:
 
 
 def _pair_voc(source: AnnotationSource, folder: Path, split: str | None) -> _MaskLayout:
-    """The masks, most images of VOC have none; with a split, what its list names."""
+    """Return the masks, most images of VOC have none; with a split, what its list names."""
     images: dict[str, Path] = {}
     for path in source.list_files(folder / "JPEGImages", *IMAGE_SUFFIXES):
         images.setdefault(path.stem, path)
@@ -286,7 +286,7 @@ class MaskClasses:
 
 
 def read_mask_classes(source: AnnotationSource) -> MaskClasses | None:
-    """The classes that a file of the source lists: a label map of CVAT, ADE20K's table, or a name a line.
+    """Return the classes that a file of the source lists: a label map of CVAT, ADE20K's table, or a name a line.
 
     Raises AnnotationError if the file cannot be read, or has a line of another kind.
     """

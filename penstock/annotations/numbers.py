@@ -12,7 +12,7 @@ __all__ = ["find_kind", "join_kinds", "join_values", "parse_int", "parse_number"
 
 
 def parse_number(value: object, what: str) -> float:
-    """A number, or a text of one; ValueError with ``what`` if it is none. It may be infinite."""
+    """Return a number, or a text of one; ValueError with ``what`` if it is none. It may be infinite."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise TypeError  # noqa: TRY301  # one handler
@@ -22,7 +22,7 @@ def parse_number(value: object, what: str) -> float:
 
 
 def parse_int(value: object, what: str) -> int:
-    """A whole number, or a text of one; ValueError with ``what`` if it is none."""
+    """Return a whole number, or a text of one; ValueError with ``what`` if it is none."""
     number = parse_number(value, what)
     if not number.is_integer() or abs(number) > 2**53:
         raise ValueError(f"its {what} must be a whole number, got {value!r:.100}")
@@ -30,12 +30,12 @@ def parse_int(value: object, what: str) -> int:
 
 
 def find_kind(value: object) -> type:
-    """The type of a value; object for whole numbers that no int64 holds."""
+    """Return the type of a value; object for whole numbers that no int64 holds."""
     return object if isinstance(value, int) and not -(2**63) <= value < 2**63 else type(value)
 
 
 def join_kinds(one: type | None, other: type) -> type:
-    """The kind of a field that has values of both: int, float, str, or object for anything."""
+    """Return the kind of a field that has values of both: int, float, str, or object for anything."""
     numbers = (bool, int, float)
     if other not in (*numbers, str):
         return object
@@ -47,7 +47,7 @@ def join_kinds(one: type | None, other: type) -> type:
 
 
 def join_values(values: list[Value], kind: type) -> Value:
-    """One value for each object: an array of numbers (0 or NaN where there is none), or a list."""
+    """Return one value for each object: an array of numbers (0 or NaN where there is none), or a list."""
     try:
         if kind in (bool, int):
             return np.array([0 if value is None else value for value in values], np.int64)

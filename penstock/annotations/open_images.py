@@ -46,7 +46,7 @@ class OpenImagesFormat(AnnotationFormat):
 
     @classmethod
     def recognises(cls, source: AnnotationSource) -> bool:
-        """A CSV file whose first row has the columns of ids, labels and corners."""
+        """Recognise a CSV file whose first row has the columns of ids, labels and corners."""
         return bool(_list_files(source))
 
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
@@ -68,7 +68,7 @@ class OpenImagesFormat(AnnotationFormat):
 
 
 def split_row(line: str, delimiter: str = ",") -> list[str]:
-    """The fields of one line, without spaces around them. A quote that is not closed ends with the line.
+    """Return the fields of one line, without spaces around them. A quote that is not closed ends with the line.
 
     Raises ValueError if a field is too long.
     """
@@ -85,7 +85,7 @@ def _list_files(source: AnnotationSource) -> list[Path]:
 
 
 def _has_header(source: AnnotationSource, path: Path) -> bool:
-    """Whether a file begins with the columns that are needed; reads a few bytes of files that may be large."""
+    """Return whether a file begins with the columns that are needed; reads a few bytes of files that may be large."""
     first = source.read_head(path, 4096).lstrip("\r\n ").splitlines()[:1]
     columns = {each.strip(' "') for line in first for each in line.split(",")}
     return columns.issuperset(_REQUIRED)

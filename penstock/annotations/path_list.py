@@ -58,7 +58,7 @@ class PathListFormat(AnnotationFormat):
 
     @classmethod
     def recognises(cls, source: AnnotationSource) -> bool:
-        """A text whose first or second line begins with the path of an image, and has a value after it."""
+        """Recognise a text whose first or second line begins with the path of an image, and has a value after it."""
         return bool(_list_files(source))
 
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
@@ -104,7 +104,7 @@ def _list_files(source: AnnotationSource) -> list[Path]:
 
 
 def _is_list(source: AnnotationSource, path: Path) -> bool:
-    """Whether a text is such a list, by its beginning."""
+    """Return whether a text is such a list, by its beginning."""
     lines = [line.strip() for line in source.read_head(path, 65536).splitlines() if line.strip()]
     return any((parts := _split_line(line)) is not None and parts[1] for line in lines[:2])
 
@@ -168,7 +168,7 @@ def _find_layout(rows: Sequence[_PathRow]) -> str:
 
 
 def _list_corners(row: _PathRow) -> list[tuple[float, ...] | None]:
-    """The corners of each box of a row; None for what is no box."""
+    """Return the corners of each box of a row; None for what is no box."""
     found: list[tuple[float, ...] | None] = []
     for place in range(0, len(row.values) - _BOX_LENGTH + 1, _BOX_LENGTH):
         try:
@@ -181,7 +181,7 @@ def _list_corners(row: _PathRow) -> list[tuple[float, ...] | None]:
 
 
 def _read_names(source: AnnotationSource, builder: RecordBuilder) -> tuple[str, ...] | None:
-    """The classes that were given, as a sequence or as a file with a name on each line."""
+    """Return the classes that were given, as a sequence or as a file with a name on each line."""
     if source.classes is not None:
         builder.set_classes(tuple(dict.fromkeys(line for _, line in source.read_lines(source.classes))))
     return builder.classes
@@ -196,7 +196,7 @@ def _begin_image(source: AnnotationSource, builder: RecordBuilder, row: _PathRow
 
 
 def _parse_class(text: str) -> int | None:
-    """A class number; None for a name."""
+    """Return a class number; None for a name."""
     return int(text) if text.removeprefix("-").isdecimal() and len(text) < 16 else None
 
 

@@ -107,7 +107,7 @@ class Polygons:
         return [None if skipped else text for text, skipped in zip(texts, is_long.tolist(), strict=True)]
 
     def _rasterise(self, edges: _Edges, begin: int, stop: int) -> Runs:
-        """The masks of some of the objects."""
+        """Return the masks of some of the objects."""
         first, last = np.searchsorted(self.owners, [begin, stop]).tolist()
         ring, column, row = edges.find_passes(*np.searchsorted(edges.ring, [first, last]).tolist())
         heights = self.heights[self.owners[ring]]

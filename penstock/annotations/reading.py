@@ -98,7 +98,7 @@ def read(
 
 
 def _list_unnamed(source: AnnotationSource, found: Annotations) -> tuple[str, ...]:
-    """The images that no annotation names, in the folders of those that are named, and below them."""
+    """Return the images that no annotation names, in the folders of those that are named, and below them."""
     named = {name for record in found.records for name in (record["image"], record.get("mask"))}
     named.update(problem.image for problem in found.problems)
     folders = {(source.root / record["image"]).parent for record in found.records}

@@ -229,7 +229,7 @@ class RecordBuilder:
             self._known = frozenset(names)
 
     def knows(self, label: str) -> bool:
-        """Whether a class is one of those that were given or listed; any is, where there is no list."""
+        """Return whether a class is one of those that were given or listed; any is, where there is no list."""
         return self._known is None or label in self._known
 
     def note(

@@ -50,7 +50,7 @@ class RetinaFaceFormat(AnnotationFormat):
 
     @classmethod
     def recognises(cls, source: AnnotationSource) -> bool:
-        """A file that begins with ``# path`` and a row, or with a path, a count and a row."""
+        """Recognise a file that begins with ``# path`` and a row, or with a path, a count and a row."""
         path = source.path if source.path.is_file() else next((each for each, _ in _list_files(source)), None)
         if path is None or path.suffix.lower() != ".txt":
             return False
@@ -127,7 +127,7 @@ def _has_number(line: str) -> bool:
 
 
 def _group_lines(source: AnnotationSource, builder: RecordBuilder, path: Path) -> Iterator[_Group]:
-    """The images of a file; a line that may be the damaged name of an image ends the image before it."""
+    """Yield the images of a file; a line that may be the damaged name of an image ends the image before it."""
     group: _Group | None = None
     lost: _Group | None = None
     pairs = itertools.pairwise(itertools.chain(source.read_lines(path), [(0, "")]))

@@ -21,7 +21,7 @@ _MAX_PIXELS: Final = 1 << 28
 
 
 def decode(instance: Mapping[str, Value]) -> Array:
-    """The mask of an instance.
+    """Return the mask of an instance.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def encode(mask: Array) -> dict[str, Value]:
 
 
 def orient(instance: Mapping[str, Value], orientation: int) -> dict[str, Value]:
-    """An instance of a picture as it is stored, as that of the upright one; raises as :func:`decode`."""
+    """Return an instance of a picture as it is stored, as that of the upright one; raises as :func:`decode`."""
     return encode(orient_pixels(decode(instance), orientation))
 
 

@@ -16,13 +16,13 @@ Box = tuple[float, float, float, float]
 
 
 def bound_points(points: Sequence[Sequence[float]]) -> Box:
-    """The smallest box that holds all points; ``points`` is not empty."""
+    """Return the smallest box that holds all points; ``points`` is not empty."""
     xs, ys = zip(*points, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
 def bound_ellipse(x: float, y: float, radius_x: float, radius_y: float, degrees: float = 0.0) -> Box:
-    """The smallest box that holds an ellipse around (x, y), turned about it."""
+    """Return the smallest box that holds an ellipse around (x, y), turned about it."""
     turn = math.radians(degrees)
     half_width = math.hypot(radius_x * math.cos(turn), radius_y * math.sin(turn))
     half_height = math.hypot(radius_x * math.sin(turn), radius_y * math.cos(turn))
@@ -30,7 +30,7 @@ def bound_ellipse(x: float, y: float, radius_x: float, radius_y: float, degrees:
 
 
 def rotate_box(box: Sequence[float], degrees: float) -> list[tuple[float, float]]:
-    """The corners of a box, from its top left one clockwise, after a turn about its centre."""
+    """Return the corners of a box, from its top left one clockwise, after a turn about its centre."""
     x0, y0, x1, y1 = box
     x, y, turn = (x0 + x1) / 2, (y0 + y1) / 2, math.radians(degrees)
     cosine, sine = math.cos(turn), math.sin(turn)

@@ -48,7 +48,7 @@ _MAY_NAME_SPLIT: Final = re.compile(r"train|val|test|dev", re.IGNORECASE)
 
 
 def open_picture(path: Path) -> Image.Image:
-    """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
+    """Return a picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
     try:
         return Image.open(path)
     except UnidentifiedImageError:
@@ -82,7 +82,7 @@ class AnnotationSource:
 
     @classmethod
     def open(cls, given: object, images: str | os.PathLike[str] | None) -> AnnotationSource:
-        """A source from what a caller of :func:`penstock.annotations.read` gave.
+        """Return a source from what a caller of :func:`penstock.annotations.read` gave.
 
         Raises
         ------
@@ -125,14 +125,14 @@ class AnnotationSource:
         return [os.fspath(each) for each in (self.images, self.folder, self.root) if each is not None]
 
     def relative(self, path: Path) -> str:
-        """A path as records and problems have it: below the root, with slashes."""
+        """Return a path as records and problems have it: below the root, with slashes."""
         text = os.fspath(path)
         if text.startswith(self._below):  # as a rule; `relative_to` takes longer than all else of an image
             return text[len(self._below) :].replace(os.sep, "/")
         return Path(os.path.relpath(path, self.root)).as_posix()
 
     def list_files(self, folder: Path | None = None, *suffixes: str) -> list[Path]:
-        """The files below a folder whose names end so, in small letters, sorted by path, without hidden ones."""
+        """Return the files below a folder whose names end so, in small letters, sorted by path, without hidden ones."""
         found: list[Path] = []
         for parent, folders, names in os.walk(self.folder if folder is None else folder):
             folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX")
@@ -144,7 +144,7 @@ class AnnotationSource:
         return sorted(found)
 
     def list_given(self, suffix: str) -> list[Path]:
-        """The file that was given, or those below the folder that was given whose names end so."""
+        """Return the file that was given, or those below the folder that was given whose names end so."""
         return [self.path] if self.path.is_file() else self.list_files(None, suffix)
 
     def begins(self, suffix: str, nbytes: int, pattern: re.Pattern[bytes]) -> bool:
@@ -178,7 +178,7 @@ class AnnotationSource:
             ) from error
 
     def read_lines(self, path: Path) -> Iterator[tuple[int, str]]:
-        """The lines of a text file that are not empty, with their numbers from 1, without spaces around them."""
+        """Yield the lines of a text file that are not empty, with their numbers from 1, without spaces around them."""
         text = self.read_text(path)
         begin, number = 0, 1
         while begin < len(text):  # not `split`: a list of short lines takes thirty times as much memory as the text
@@ -190,7 +190,7 @@ class AnnotationSource:
             begin, number = end + 1, number + 1
 
     def read_json(self, path: Path) -> Value:
-        """The content of a JSON file.
+        """Return the content of a JSON file.
 
         Raises AnnotationError as :meth:`read_text`, or if it is no JSON.
         """
@@ -202,7 +202,7 @@ class AnnotationSource:
             raise AnnotationError(f"{self.relative(path)} is no JSON: {error}", source=str(self.root)) from error
 
     def read_bytes(self, path: Path) -> bytes:
-        """The content of a regular file, at most 2 GiB.
+        """Return the content of a regular file, at most 2 GiB.
 
         Raises AnnotationError if it is missing, no regular file, or too large.
         """
@@ -217,7 +217,7 @@ class AnnotationSource:
             raise AnnotationError(f"{self.relative(path)} cannot be read: {reason}", source=str(self.root)) from error
 
     def read_start(self, path: Path, nbytes: int) -> bytes:
-        """The first bytes of a file, to recognise what may be large; none of one that cannot be read."""
+        """Return the first bytes of a file, to recognise what may be large; none of one that cannot be read."""
         try:
             with path.open("rb") as file:
                 return file.read(nbytes)
@@ -229,11 +229,11 @@ class AnnotationSource:
         return (head := self.read_start(path, nbytes)).decode(find_encoding(head), "replace")
 
     def open_image(self, path: Path) -> Image.Image:
-        """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
+        """Return a picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
         return open_picture(path)
 
     def find_image(self, name: str, *folders: Path, split: str | None = None) -> Path | None:
-        """The image that an annotation names: below one of the folders, or anywhere by the end of its path.
+        """Return the image that an annotation names: below one of the folders, or anywhere by the end of its path.
 
         Absolute paths, and paths of other systems, are found by their last parts, but not in a folder of another split:
         than ``split``, or that of the name, or that of the first folder. A name never leads out of the folders of the
@@ -266,7 +266,7 @@ class AnnotationSource:
         return None
 
     def is_of_split(self, folder: Path, split: str | None) -> bool:
-        """Whether a folder of the source is not one of another split than that of a name or path."""
+        """Return whether a folder of the source is not one of another split than that of a name or path."""
         return find_split(split or "") in {None, find_split(self.relative(folder)) or find_split(split or "")}
 
     def measure_image(self, path: Path) -> PictureHeader:

@@ -93,7 +93,7 @@ class AnnotationSummary:
         }
 
     def lines(self) -> Iterator[str]:
-        """The summary as text, line by line."""
+        """Yield the summary as text, line by line."""
         yield f"{self.root}: {self.format}"
         yield f"  images     {self.images:,}, {self.empty:,} of them without objects"
         if self.turned:

@@ -65,7 +65,7 @@ class AnnotationWriter(ABC):
 
     @abstractmethod
     def locate_image(self, name: str, split: str) -> str:
-        """The path of an image, below the folder, with slashes."""
+        """Return the path of an image, below the folder, with slashes."""
 
     @abstractmethod
     def add(self, image: WrittenImage) -> None:
@@ -88,7 +88,7 @@ class AnnotationWriter(ABC):
 
 
 def format_float32(value: np.float32 | float) -> str:
-    """The shortest decimal number that is read as this float32; whole numbers have no point."""
+    """Return the shortest decimal number that is read as this float32; whole numbers have no point."""
     number = np.float32(value)
     if number.is_integer():
         return str(int(number))

@@ -36,7 +36,7 @@ class XmlElement:
     text: str = ""
 
     def find(self, path: str) -> XmlElement | None:
-        """The first element below this one at a path of tags, such as "size/width"."""
+        """Return the first element below this one at a path of tags, such as "size/width"."""
         tag, _, rest = path.partition("/")
         for child in self.children:
             if child.tag == tag and (found := child.find(rest) if rest else child) is not None:
@@ -48,7 +48,7 @@ class XmlElement:
         return (child for child in self.children if child.tag == tag)
 
     def find_text(self, path: str) -> str | None:
-        """The text at a path, without spaces around it; None if there is no such element, or it is empty."""
+        """Return the text at a path, without spaces around it; None if there is no such element, or it is empty."""
         found = self.find(path)
         return (found.text.strip() or None) if found is not None else None
 
@@ -58,7 +58,7 @@ class _Refused(Exception):  # noqa: N818  # never leaves this module
 
 
 def parse_xml(content: bytes) -> XmlElement:
-    """The root element of a document, in any encoding that it declares.
+    """Return the root element of a document, in any encoding that it declares.
 
     Raises ValueError if it is no XML, declares entities or anything else, refers to declarations elsewhere, or is
     nested too deep. Says the line.
@@ -134,7 +134,7 @@ def _check_type(_name: str, system: str | None, public: str | None, has_declarat
 
 
 def _decode_wide(content: bytes) -> tuple[bytes, str | None]:
-    """The document in UTF-8, and this name, if it declares an encoding that expat does not know."""
+    """Return the document in UTF-8, and this name, if it declares an encoding that expat does not know."""
     declared = _DECLARED.match(content)
     name = declared[1].decode() if declared else "utf-8"
     try:

@@ -52,7 +52,7 @@ class CommandTable(TyperGroup):
         super().__init__(commands=table, **settings)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that ``args`` begin with, which is imported."""
+        """Return the command that ``args`` begin with, which is imported."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, find_command(name) if name and command else None, rest
 
@@ -165,7 +165,7 @@ def resumable(*, overwrite: bool) -> Iterator[None]:
 
 
 def _format_error(error: PenstockError) -> str:
-    """The error's text. If it has several lines (a list of files), the location is added to the first."""
+    """Return the error's text. If it has several lines (a list of files), the location is added to the first."""
     first, newline, others = error.message.partition("\n")
     where = str(error).removeprefix(error.message)
     return f"{first.removesuffix(':')}{where}:\n{others}" if newline else str(error)

@@ -148,7 +148,7 @@ def print_reading(store: Store, records: int | None = None, *, past_cache: bool 
 
 
 def parse_options(options: Sequence[str] | None, classes: str | None = None) -> dict[str, object]:
-    """The options in the values of ``--option`` and ``--classes``, by name.
+    """Return the options in the values of ``--option`` and ``--classes``, by name.
 
     A value is JSON, numbers separated by commas (a tuple), or text.
 
@@ -165,7 +165,7 @@ def parse_options(options: Sequence[str] | None, classes: str | None = None) -> 
 
 
 def parse_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
-    """The pairs in the values of an option, by name.
+    """Return the pairs in the values of an option, by name.
 
     Raises ArgumentError if one is not ``NAME=VALUE``.
     """

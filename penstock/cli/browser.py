@@ -22,7 +22,7 @@ def open_browser(url: str) -> None:
 
 
 def has_display() -> bool:
-    """Whether the browser that would be opened has a window of its own."""
+    """Return whether the browser that would be opened has a window of its own."""
     if sys.platform.startswith("linux") and not any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))):
         return False
     try:

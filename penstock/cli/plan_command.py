@@ -119,7 +119,7 @@ def _list_report_rows(found: Simulation) -> Iterator[tuple[str, str]]:
 
 
 def _list_requests(found: Simulation, nodes: int) -> Iterator[list[str]]:
-    """The rows of the table of requests, of which the first has the names."""
+    """Yield the rows of the table of requests, of which the first has the names."""
     yield ["epoch", "cached", "requests", "a rank", "a node", "an hour", "bytes", "a node", "an hour", "hours", "limit"]
     for each in found.requests:
         counts = [each.requests // part for part in (1, found.shares.num_replicas, nodes)]
@@ -137,7 +137,7 @@ def _odd(shares: RankShares) -> str:
 
 
 def _parse_count(text: str | None) -> int:
-    """The number of ``1e9``, ``1_000_000`` or ``1,000``."""
+    """Return the number of ``1e9``, ``1_000_000`` or ``1,000``."""
     plain = (text or "").replace(",", "").replace("_", "")
     try:
         return int(plain) if plain.isdecimal() else int(float(plain))

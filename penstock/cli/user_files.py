@@ -20,7 +20,7 @@ __all__ = ["describe_error", "load_object", "make_object", "name_user_errors"]
 
 
 def load_object(value: str, option: str) -> Any:
-    """The object that ``FILE.py:NAME`` names.
+    """Return the object that ``FILE.py:NAME`` names.
 
     Raises ArgumentError if there is no such file or name, or the file raises an error while it runs.
     """
@@ -95,7 +95,7 @@ def name_user_errors(value: str) -> Iterator[None]:
 
 
 def describe_error(error: BaseException, file: Path) -> str:
-    """The error in one line: type, text, and the innermost line of the file, or else of any."""
+    """Return the error in one line: type, text, and the innermost line of the file, or else of any."""
     from penstock.datasets.user_code import describe_error as describe
 
     return describe(error, lambda name: Path(name).resolve() == file.resolve())

@@ -115,7 +115,7 @@ def write_once(folder: Path, made_of: str, write: Callable[[Path], None]) -> Pat
 
 
 def open_photograph(file: str) -> Image.Image:
-    """A photograph of scikit-image, by its file in :data:`CLASSES`: gray (L) or RGB."""
+    """Return a photograph of scikit-image, by its file in :data:`CLASSES`: gray (L) or RGB."""
     from PIL import Image
 
     package = require("skimage", extra="demo", purpose="for its photographs")

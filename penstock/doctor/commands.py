@@ -162,7 +162,7 @@ def _run(options: RunOptions, script: list[str] | None, module: str | None, miss
 
 
 def _name(path: Path | None) -> str | None:
-    """The absolute path: the script may change the folder."""
+    """Return the absolute path: the script may change the folder."""
     if path is not None and not path.absolute().parent.is_dir():
         raise ArgumentError(f"the folder {str(path.parent)!r} does not exist, to write {path.name!r} there")
     return None if path is None else str(path.absolute())

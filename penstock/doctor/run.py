@@ -75,7 +75,7 @@ class _Session:
         getattr(importlib.import_module(home), function)(self.watcher)
 
     def is_done(self) -> bool:
-        """Whether enough steps were seen."""
+        """Return whether enough steps were seen."""
         return self.watcher is not None and self.watcher.is_finished
 
     def _end_script(self) -> None:

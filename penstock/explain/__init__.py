@@ -77,5 +77,5 @@ def _search(text: str, names: Iterable[str]) -> list[str]:
 
 
 def read_page(name: str) -> str:
-    """The text of a page, as Markdown; ``name`` is ``index``, or one that :func:`list_pages` has."""
+    """Return the text of a page, as Markdown; ``name`` is ``index``, or one that :func:`list_pages` has."""
     return resources.files(__name__).joinpath("pages", f"{name}.md").read_text(encoding="utf-8")

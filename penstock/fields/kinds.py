@@ -102,7 +102,7 @@ def name_array_kind(dtype: DType, shape: Iterable[int]) -> str:
 
 
 def find_array_kind(arrays: Sequence[Array]) -> str | None:
-    """The kind of small arrays of one number of axes; None if they differ in it, or hold no numbers.
+    """Return the kind of small arrays of one number of axes; None if they differ in it, or hold no numbers.
 
     An axis of different lengths is ``*``. Empty lists, whose dtype and axes nobody knows, only say that the first axis
     varies.

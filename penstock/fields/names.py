@@ -61,7 +61,7 @@ WORD: Final = 4
 
 
 def rank_name(path: str, names: Sequence[str]) -> tuple[int, int] | None:
-    """How well a path fits some names; the smallest rank fits best, None does not fit.
+    """Return how well a path fits some names; the smallest rank fits best, None does not fit.
 
     0: the path is the first name. 1: its last part is. 2: its last part is a name in any case, the earlier the better;
     :data:`PLURAL`: the plural of one. :data:`WORD`: a word of its last part is a name.
@@ -95,13 +95,13 @@ def split_words(name: str) -> list[str]:
 
 
 def is_mask_name(path: str) -> bool:
-    """Whether a path says that an image is a mask: a class, or a depth, in each pixel."""
+    """Return whether a path says that an image is a mask: a class, or a depth, in each pixel."""
     return any(_KIND_OF.get(word) == "mask" for part in _find_names(path) for word in find_words(part))
 
 
 @functools.lru_cache(maxsize=1024)
 def guess_kind(name: object) -> str | None:
-    """The kind that the last word of a name suggests (``"gt_bboxes"``: boxes), or None."""
+    """Return the kind that the last word of a name suggests (``"gt_bboxes"``: boxes), or None."""
     words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", name) if isinstance(name, str) else ()
     kept = [word.lower() for word in words if word.lower() not in _FORMATS]
     return _KIND_OF.get(kept[-1]) if kept else None

@@ -139,7 +139,7 @@ class Roles:
         return paths if self.key is None or self.key in paths else [*paths, self.key]
 
     def describe(self) -> str:
-        """What is where, and the doubts: the end of a description."""
+        """Return what is where, and the doubts: the end of a description."""
         image, label = self.fields.get("image"), self.fields.get("label")
         parts = []
         if image is not None and image.field.is_image:
@@ -211,7 +211,7 @@ def choose_roles(candidates: Sequence[Candidate], stated: Stated) -> Roles:
 
 
 def find_image(candidates: Sequence[Candidate], stated: Stated, doubts: list[str] | None = None) -> Candidate | None:
-    """The image: the stated one, else the one whose name fits best among those that hold images.
+    """Return the image: the stated one, else the one whose name fits best among those that hold images.
 
     Raises ArgumentError if several fit equally well, and ``fields`` does not say what is read.
     """
@@ -246,7 +246,7 @@ def find_label(
 def find_key(
     candidates: Sequence[Candidate], stated: Stated, image: Candidate | None = None, doubts: list[str] | None = None
 ) -> str | None:
-    """The path of the keys: the stated one, else texts with a usual name, beside, above or in the image.
+    """Return the path of the keys: the stated one, else texts with a usual name, beside, above or in the image.
 
     Raises ArgumentError if the stated one holds neither texts nor integers.
     """
@@ -265,7 +265,7 @@ def _choose(
     rank: Callable[[Candidate], Rank | None],
     doubts: list[str] | None,
 ) -> Candidate | None:
-    """The candidate at a stated path, which must be one of those that fit; else the best one, if it is alone."""
+    """Return the candidate at a stated path, which must be one of those that fit; else the best one, if it is alone."""
     if path is not None:
         found = _get(candidates, path, role)
         if found is not None and found not in fitting:
@@ -328,7 +328,7 @@ def _split(path: str) -> list[str]:
 
 
 def _take(each: Candidate, name: str, role: str = "") -> Candidate:
-    """A candidate with the kind that its role, or the name of its field, gives it."""
+    """Return a candidate with the kind that its role, or the name of its field, gives it."""
     kind = each.field.kind
     if role == "image":
         kind = "image" if kind in {"bytes", "mask"} else kind
@@ -348,7 +348,7 @@ def _may_be_boxes(each: Candidate) -> bool:
 
 
 def _get(candidates: Sequence[Candidate], path: str, option: str) -> Candidate | None:
-    """The candidate of a stated path; None for an empty one, which says that there is none."""
+    """Return the candidate of a stated path; None for an empty one, which says that there is none."""
     found = next((each for each in candidates if each.path == path), None)
     if path and found is None:
         raise ArgumentError(f"{option} must name one of {_list(map(str, candidates))}, got {path!r:.200}")

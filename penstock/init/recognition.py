@@ -155,7 +155,7 @@ def _find_kind(path: Path) -> str | None:
 
 
 def _has_images(folder: Path) -> bool:
-    """Whether a folder, or one below, has an image."""
+    """Return whether a folder, or one below, has an image."""
     return folder.is_dir() and any(path.suffix.lower() in IMAGE_SUFFIXES for path in folder.rglob("*"))
 
 
@@ -206,7 +206,7 @@ def _find_parts(form: Form) -> tuple[str, ...]:
 
 
 def _find_split_column(table: Source) -> tuple[str, tuple[str, ...]]:
-    """The column of a table that says the part of each record, and the parts for training and validation."""
+    """Return the column of a table that says the part of each record, and the parts for training and validation."""
     for name in _SPLIT_COLUMNS:
         if name in table.schema:
             values = {str(item.token.values[name]).strip().lower() for item in table.items(0)}
@@ -230,7 +230,7 @@ def _open(form: Form, part: str | None) -> Source:
 
 
 def _find_tasks(fields: Mapping[str, Field]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The tasks that fields allow, and the fields of each."""
+    """Yield the tasks that fields allow, and the fields of each."""
     kinds = {name: each.kind for name, each in fields.items()}
     image = next((name for name, kind in kinds.items() if kind == "image"), None)
     if image is None:
@@ -256,7 +256,7 @@ def _find_tasks(fields: Mapping[str, Field]) -> Iterator[tuple[str, tuple[str, .
 
 
 def _find_target(fields: Mapping[str, Field]) -> str:
-    """The last field but that of crowds, which are left out of batches."""
+    """Return the last field but that of crowds, which are left out of batches."""
     return [name for name in fields if name != "crowd"][-1]
 
 
@@ -269,7 +269,7 @@ def _find_class_names(source: Source, task: str, fields: Mapping[str, Field]) ->
 
 
 def _count_classes(source: Source, task: str, name: str) -> int:
-    """The largest number of a class, plus one; of masks, that in the first of them."""
+    """Return the largest number of a class, plus one; of masks, that in the first of them."""
     if task not in _TASKS_OF_CLASSES:
         return 0
     count = _MASKS_EXAMINED if task == "segmentation" else sys.maxsize
@@ -298,7 +298,7 @@ def _count_points(source: Source, fields: Mapping[str, Field]) -> int:
 
 
 def _describe_recognition(form: Form, source: Source, parts: tuple[str, ...], column: str, records: int) -> str:
-    """What was recognised, and why, in a sentence."""
+    """Return what was recognised, and why, in a sentence."""
     count = counted(records, "record")
     if column:
         count += f", of which the column {column} names {' and '.join(parts)}"

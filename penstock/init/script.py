@@ -78,7 +78,7 @@ _KNOWN: Final = {"classification": "{} >= 0", "regression": 'abs({}) < float("in
 
 
 def make_script(found: TrainingData, output: Path) -> str:
-    """The text of a training script.
+    """Return the text of a training script.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _place_packs(source: Path, name: str) -> str:
 
 
 def _list_opening(found: TrainingData, task: _Task) -> Iterator[str]:
-    """The lines that make the datasets ``train`` and ``check``."""
+    """Yield the lines that make the datasets ``train`` and ``check``."""
     form = found.form
     options = f', format="{form.name}"' if form.kind == "annotations" else ""
     names = found.parts or ("train", "validation")
@@ -193,7 +193,7 @@ def _break(line: str) -> str:
 
 
 def _to_docstring(text: str) -> str:
-    """The text in lines that cannot end a docstring, whatever names it has."""
+    """Return the text in lines that cannot end a docstring, whatever names it has."""
     plain = escape_unprintable(text).replace("\\", "/").replace('"', "'")
     return "\n".join(textwrap.wrap(plain, _LINE - 10, break_on_hyphens=False))
 

@@ -112,14 +112,14 @@ class ClassBalancedSampler(RankSampler):
         return ring[places]
 
     def _make_table(self) -> NDArray[np.int64]:
-        """All samples by class; the seed determines the order in each class."""
+        """Return all samples by class; the seed determines the order in each class."""
         words = np.random.Philox(np.random.SeedSequence((self.seed, _MEMBERS))).random_raw(len(self._class))
         order = np.lexsort((words, self._class))
         made: NDArray[np.int64] = self._samples[order].astype(np.int64)
         return made
 
     def _has_one_each(self) -> bool:
-        """Whether each sample has one class."""
+        """Return whether each sample has one class."""
         return len(self._samples) == self._length and bool((np.diff(self._samples) == 1).all())
 
     def parameters(self) -> dict[str, object]:

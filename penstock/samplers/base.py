@@ -55,7 +55,7 @@ class BatchAccess(Protocol):
         ...
 
     def signature(self) -> Mapping[str, object]:
-        """What determines the batches, in plain values, as :meth:`RandomAccess.signature`."""
+        """Return what determines the batches, in plain values, as :meth:`RandomAccess.signature`."""
         ...
 
 
@@ -69,7 +69,7 @@ class RankPartitioned(Protocol):
     num_replicas: int
 
     def remaining(self, consumed: int) -> RandomAccess | BatchAccess:
-        """What remains for this rank after ``consumed`` positions, with the same kind of access."""
+        """Return what remains for this rank after ``consumed`` positions, with the same kind of access."""
         ...
 
 
@@ -183,7 +183,7 @@ class MakesSampler:
     """
 
     def make_sampler(self, *, shuffle: bool = True, seed: int | None = None) -> Sampler[int]:
-        """The sampler for one rank."""
+        """Return the sampler for one rank."""
         raise NotImplementedError(f"{type(self).__name__} must define make_sampler")
 
 

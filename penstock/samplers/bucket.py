@@ -139,7 +139,7 @@ class BucketBatchSampler(RankedSampler[list[int]]):
         return self.remaining(0).batches(start, stop, epoch)
 
     def remaining(self, consumed: int) -> RemainingBatches:
-        """The part of this rank in what remains of an epoch after all ranks have consumed ``consumed`` batches.
+        """Return the part of this rank in what remains of an epoch after all ranks have consumed ``consumed`` batches.
 
         That number of ranks may have been another one, if ``run_length`` is the same.
         """
@@ -149,7 +149,7 @@ class BucketBatchSampler(RankedSampler[list[int]]):
         return map(partial(self._make_batch, epoch=epoch), self._walk_numbers(position, epoch))
 
     def _make_batch(self, number: int, epoch: int) -> list[int]:
-        """The indices of the batch of this number."""
+        """Return the indices of the batch of this number."""
         bucket, start, stop = self._batches.place(number)
         first, count = int(self._batches.starts[bucket]), int(self._batches.members[bucket])
         places = np.arange(start, stop)
@@ -217,7 +217,7 @@ class RemainingBatches:
         return self.numbers.find_repeats(start, stop)
 
     def signature(self) -> dict[str, object]:
-        """The sampler's signature, with ``consumed``."""
+        """Return the sampler's signature, with ``consumed``."""
         return self.numbers.signature()
 
 

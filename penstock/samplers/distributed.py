@@ -75,5 +75,5 @@ class DistributedSampler(RankSampler):
         return permute(positions, self.job_size, self._key(epoch, 0)) if self.shuffle else positions
 
     def parameters(self) -> dict[str, object]:
-        """Whether it shuffles."""
+        """Return whether it shuffles."""
         return {"shuffle": self.shuffle}

@@ -37,7 +37,7 @@ class HasRaggedColumns(HasColumns, Protocol):
         ...
 
     def ragged_column(self, field: str) -> Ragged:
-        """The values of a field of small arrays, whose length varies, of all records."""
+        """Return the values of a field of small arrays, whose length varies, of all records."""
         ...
 
 
@@ -213,7 +213,7 @@ def _check_integers(values: Array) -> NDArray[np.int64]:
 
 
 def _array(given: object) -> Array | None:
-    """An array of numbers, or None where there is no rectangular one."""
+    """Return an array of numbers, or None where there is no rectangular one."""
     try:
         found = np.asarray(given)
     except ValueError:  # rows of unequal length

@@ -25,7 +25,7 @@ _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  #
 
 
 def permute(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
-    """The elements at ``positions`` of the permutation of [0, n) for ``key``.
+    """Return the elements at ``positions`` of the permutation of [0, n) for ``key``.
 
     ``positions``: each in [0, n). ``n``: at most 2**62. ``key``: non-negative, of any size: (seed, epoch, lap). Returns
     a new array of the same shape.

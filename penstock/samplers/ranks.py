@@ -91,11 +91,11 @@ class RankPartition:
         return self._count_on(start, stop, total, consumed) % max(total, 1)
 
     def find_repeats(self, start: int, stop: int, total: int, consumed: int = 0) -> NDArray[np.bool_]:
-        """Which of these positions repeat the beginning of the order."""
+        """Return which of these positions repeat the beginning of the order."""
         return self._count_on(start, stop, total, consumed) >= total
 
     def _count_on(self, start: int, stop: int, total: int, consumed: int) -> NDArray[np.int64]:
-        """The positions, counted on where the beginning is repeated."""
+        """Return the positions, counted on where the beginning is repeated."""
         turns = np.arange(start, min(stop, self.count(total, consumed)), dtype=np.int64)
         return consumed + self.rank + self.num_replicas * turns
 
@@ -124,7 +124,7 @@ class RecentResults(Generic[T]):
         self._kept: dict[tuple[int, ...], T] = {}
 
     def get(self, key: tuple[int, ...], make: Callable[[], T]) -> T:
-        """The result for ``key``; computed by ``make`` if it is not in the cache."""
+        """Return the result for ``key``; computed by ``make`` if it is not in the cache."""
         found = self._kept.get(key)
         if found is None:
             found = make()
@@ -190,7 +190,7 @@ class RankedSampler(PositionedSampler[T]):
         return self._partition.count(self.job_size)
 
     def find_repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """Which of the samples, or batches, at this rank's positions ``start..stop`` only fill its last step.
+        """Return which of the samples, or batches, at this rank's positions ``start..stop`` only fill its last step.
 
         They come from the beginning of the epoch, where another rank or this one has had them already. An evaluation
         that leaves them out counts each sample once. The same in every epoch; draws nothing.
@@ -203,7 +203,7 @@ class RankedSampler(PositionedSampler[T]):
         return RankRemainder(self, 0).find_repeats(start, stop)
 
     def _walk_numbers(self, position: int, epoch: int) -> Iterator[int]:
-        """What :meth:`at` gives from ``position`` on, which counts samples of all ranks."""
+        """Yield what :meth:`at` gives from ``position`` on, which counts samples of all ranks."""
         rest, start = RankRemainder(self, position), 0
         while len(block := rest.order(start, start + BLOCK, epoch)):
             start += len(block)
@@ -227,7 +227,7 @@ class RankedSampler(PositionedSampler[T]):
         super().load_state_dict(given)
 
     def _key(self, epoch: int, purpose: int) -> tuple[int, ...]:
-        """The key of a permutation; purpose 0 is that of :class:`~penstock.samplers.random.RandomSampler`."""
+        """Return the key of a permutation; purpose 0 is that of :class:`~penstock.samplers.random.RandomSampler`."""
         return self.seed, epoch, purpose
 
 
@@ -254,7 +254,7 @@ class RankSampler(RankedSampler[int], IndexSampler):
         return self.remaining(0).order(start, stop, epoch)
 
     def remaining(self, consumed: int) -> RankRemainder:
-        """The part of this rank in what remains of an epoch after all ranks have consumed ``consumed`` samples.
+        """Return the part of this rank in what remains of an epoch after all ranks have consumed ``consumed`` samples.
 
         That number of ranks may have been another one; with the same number it is the end of :meth:`order`.
         """
@@ -297,5 +297,5 @@ class RankRemainder:
         return self.sampler._partition.find_repeats(start, stop, self.sampler.job_size, self.consumed)  # noqa: SLF001  # as above
 
     def signature(self) -> dict[str, object]:
-        """The sampler's signature, with ``consumed``."""
+        """Return the sampler's signature, with ``consumed``."""
         return {**self.sampler.signature(), "consumed": self.consumed}

@@ -31,7 +31,7 @@ _UNIT: Final = 1 << 30
 def repeat_factors(
     labels: Labels, threshold: float = 1e-3, *, field: str = "label", unlabelled: Unlabelled = "skip"
 ) -> NDArray[np.float64]:
-    """How often each image occurs per epoch, on average.
+    """Return how often each image occurs per epoch, on average.
 
     Parameters
     ----------

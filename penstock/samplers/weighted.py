@@ -172,7 +172,7 @@ class DistributedWeightedSampler(WeightedRandomSampler):
 
 
 def _weigh(weights: Weights, labels: Labels | None, field: str, unlabelled: Unlabelled) -> Sequence[float] | ArrayLike:
-    """The weights of items, by those of their classes if these are given."""
+    """Return the weights of items, by those of their classes if these are given."""
     if isinstance(weights, Mapping):
         if labels is None:
             raise ArgumentError("weights of classes need the classes of the items: give labels=store, field=...")

@@ -127,7 +127,7 @@ def _iterate(value: Sample, roles: Tree, name: str) -> Iterator[tuple[Role, obje
 
 
 def _guess(name: str) -> str:
-    """The kind that a name suggests; empty if it suggests none."""
+    """Return the kind that a name suggests; empty if it suggests none."""
     last = _last_word(name)
     if rank_name(last, IMAGE_NAMES) is not None:
         return "image"

@@ -85,7 +85,7 @@ def color_of(number: int) -> Color:
 
 
 def check_output(path: str | os.PathLike[str]) -> Path:
-    """The path of a sheet, checked before anything is drawn.
+    """Return the path of a sheet, checked before anything is drawn.
 
     Raises ArgumentError if its extension is unknown, or its folder does not exist.
     """

@@ -176,7 +176,7 @@ def _summarise(store: Store) -> StoreInfo:
 
 
 def _count_classes(store: Store) -> tuple[str, dict[str, int], int]:
-    """What is counted, how many of each class there are, and in how many masks."""
+    """Return what is counted, how many of each class there are, and in how many masks."""
     fields = store.schema.fields.items()
     label = next((name for name, each in fields if each.kind == "label"), None)
     if label is not None:

@@ -45,7 +45,7 @@ _MOST_CLASSES: Final = 12
 
 
 def render(thing: object) -> str:
-    """The page of an object, as HTML without scripts and without anything that is loaded."""
+    """Return the page of an object, as HTML without scripts and without anything that is loaded."""
     parts = [_paragraph(repr(thing))]
     try:
         if isinstance(thing, Store):

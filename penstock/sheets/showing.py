@@ -215,7 +215,7 @@ def _open_samples(
 
 
 def is_dataset(value: object) -> bool:
-    """Whether samples are taken from it with brackets; what :func:`penstock.open` takes is no dataset."""
+    """Return whether samples are taken from it with brackets; what :func:`penstock.open` takes is no dataset."""
     if isinstance(value, str | bytes | os.PathLike | list | tuple) or not hasattr(value, "__getitem__"):
         return False
     return not any(stores.OBJECTS.get(name).wraps(value) for name in stores.OBJECTS)
@@ -292,7 +292,7 @@ def _refuse_no_image(sample: Annotated, title: str) -> None:
 
 
 def _has_points_without_place(points: object) -> bool:
-    """Whether some points are (0, 0) with visibility 0: as in COCO, these are not annotated."""
+    """Return whether some points are (0, 0) with visibility 0: as in COCO, these are not annotated."""
     try:
         array = as_array([] if points is None else points)
     except ArgumentError:

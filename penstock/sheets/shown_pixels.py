@@ -36,7 +36,7 @@ class PixelForm:
 
     @classmethod
     def of(cls, transform: object) -> Self:
-        """The form of the results of a pipeline, a list of ops, or a container of transforms (``Compose``)."""
+        """Return the form of the results of a pipeline, a list of ops, or a container of transforms (``Compose``)."""
         layout = mean = std = None
         for op in _iterate_ops(transform):
             name = type(op).__name__
@@ -59,7 +59,7 @@ def _iterate_ops(transform: object) -> Iterable[object]:
 
 
 def to_rgb(image: object, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
-    """An image as uint8 RGB, (H, W, 3), and what was done to its values for that; empty if nothing was.
+    """Return an image as uint8 RGB, (H, W, 3), and what was done to its values for that; empty if nothing was.
 
     Raises ArgumentError if it is no image. Raises DecodeError if it is encoded, and cannot be decoded.
     """
@@ -81,7 +81,7 @@ def to_rgb(image: object, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
 
 
 def to_mask(mask: object) -> Array:
-    """A mask as integers, (H, W), or (n, H, W) for one of each object.
+    """Return a mask as integers, (H, W), or (n, H, W) for one of each object.
 
     Raises ArgumentError if it is no mask. Raises DecodeError if it is encoded, and cannot be decoded.
     """
@@ -96,7 +96,7 @@ def to_mask(mask: object) -> Array:
 
 
 def as_array(value: object) -> Array:
-    """An array, a list of numbers, or a tensor of any device, as an array.
+    """Return an array, a list of numbers, or a tensor of any device, as an array.
 
     Raises ArgumentError if it is none of these.
     """

@@ -114,7 +114,7 @@ def draw_tile(sample: Annotated, side: int, form: PixelForm, *, hides_zero: bool
 
 
 def _fit(tile: Tile, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The image, scaled to fit; small ones are enlarged by a whole factor, so that their pixels are visible."""
+    """Return the image, scaled to fit; small ones are enlarged by a whole factor, so that their pixels are visible."""
     from PIL import Image  # as above
 
     picture = Image.fromarray(pixels)
@@ -166,12 +166,12 @@ def _tint_by_instances(tile: Tile, shown: NDArray[np.uint8], sample: Annotated) 
 
 
 def _number(sample: Annotated, row: int) -> int:
-    """The class of an object, or its position where there is none."""
+    """Return the class of an object, or its position where there is none."""
     return int(sample.numbers[row]) if sample.numbers is not None and row < len(sample.numbers) else row
 
 
 def _shrink(mask: Array, shown: NDArray[np.uint8]) -> Array:
-    """A mask in the size of the image as it is drawn: the nearest pixels."""
+    """Return a mask in the size of the image as it is drawn: the nearest pixels."""
     rows, columns = (
         ((np.arange(length) + 0.5) * full / length).astype(np.int64)
         for length, full in zip(shown.shape[:2], mask.shape, strict=True)
@@ -286,7 +286,7 @@ def _draw_keypoints(tile: Tile, draw: ImageDraw, sample: Annotated, *, hides_zer
 
 
 def decode_instance(instance: object, width: int, height: int) -> NDArray[np.bool_] | None:
-    """A mask, or COCO's run lengths, as (height, width); None if it is neither, or has another size."""
+    """Return a mask, or COCO's run lengths, as (height, width); None if it is neither, or has another size."""
     if isinstance(instance, np.ndarray):
         return instance != 0 if instance.shape == (height, width) else None
     if not isinstance(instance, Mapping) or instance.get("size") not in ([height, width], (height, width)):

@@ -196,11 +196,11 @@ class _Job:
     drop_last: bool
 
     def make_sampler(self, num_replicas: int, rank: int = 0) -> DistributedSampler:
-        """The sampler of a rank."""
+        """Return the sampler of a rank."""
         return DistributedSampler(self.dataset, num_replicas, rank, self.shuffle, self.seed, self.uneven)
 
     def divide(self, num_replicas: int, consumed: int) -> RankShares:
-        """What remains after ``consumed`` draws, divided among ranks; each of them is asked."""
+        """Return what remains after ``consumed`` draws, divided among ranks; each of them is asked."""
         rests = [self.make_sampler(num_replicas, rank).remaining(consumed) for rank in range(num_replicas)]
         steps = [len(BatchSampler(range(len(rest)), self.batch_size, self.drop_last)) for rest in rests]
         delivered = [min(count * self.batch_size, len(rest)) for count, rest in zip(steps, rests, strict=True)]
@@ -225,7 +225,7 @@ class _Job:
         return Coverage(len(draws), len(np.unique(draws)), is_exact)
 
     def iter_resumes(self, shares: RankShares, resume_ranks: Sequence[int]) -> Iterator[RankShares]:
-        """What remains at each resume, as a loader of rank 0 has it after it has loaded the state."""
+        """Yield what remains at each resume, as a loader of rank 0 has it after it has loaded the state."""
         loader = self.make_loader(shares.num_replicas)
         for left, replicas in zip(range(len(resume_ranks), 0, -1), resume_ranks, strict=True):
             state = _advance(loader, shares.steps.least // (left + 1))
@@ -242,7 +242,7 @@ class _Job:
         return DataLoader(self.dataset, self.batch_size, sampler=sampler, drop_last=self.drop_last, seed=longest)
 
     def iter_requests(self, shares: RankShares, storage: ObjectStorage, hours: float | None) -> Iterator[EpochRequests]:
-        """The requests of each epoch, in which each rank trains for ``hours``."""
+        """Yield the requests of each epoch, in which each rank trains for ``hours``."""
         ranks, samples = shares.num_replicas, shares.samples.most
         nodes, on_node = storage.count_nodes(ranks), storage.count_ranks_on_node(ranks)
         means = self._count_requests(ranks, samples, storage)

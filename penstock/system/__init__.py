@@ -88,7 +88,7 @@ def memory_file(name: str, nbytes: int) -> int:
 
 
 def open_descriptor_of(process: int, fd: int) -> int:
-    """A descriptor of what another process has open as ``fd``.
+    """Return a descriptor of what another process has open as ``fd``.
 
     Raises
     ------
@@ -136,12 +136,12 @@ def note_use(library: str) -> None:
 
 
 def used_before_fork(library: str) -> bool:
-    """Whether this process was forked from one that had used the library."""
+    """Return whether this process was forked from one that had used the library."""
     return _users.get(library, os.getpid()) != os.getpid()
 
 
 def libraries_without_fork() -> list[str]:
-    """The libraries that this process uses and that its forked children cannot use."""
+    """Return the libraries that this process uses and that its forked children cannot use."""
     users = [library for library, process in _users.items() if process == os.getpid()]
     has_devices = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
     return [*users, "JAX"] if has_devices else users

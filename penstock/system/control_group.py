@@ -53,7 +53,7 @@ class ControlGroup:
         return min((number for number in limits if number < _UNLIMITED), default=None)
 
     def throttling(self) -> dict[str, int]:
-        """How often the group was held back by its quota since it was made, and for how long.
+        """Return how often the group was held back by its quota since it was made, and for how long.
 
         Returns
         -------
@@ -70,7 +70,7 @@ class ControlGroup:
         return counts
 
     def _read(self, controller: str, name: str) -> list[int]:
-        """The numbers of a file in each of the controller's folders that has one."""
+        """Return the numbers of a file in each of the controller's folders that has one."""
         numbers = (self.files.read_int(f"{folder}/{name}") for folder in self.folders[controller])
         return [number for number in numbers if number is not None]
 
@@ -93,7 +93,7 @@ def count_usable_cores(files: SystemFiles | None = None) -> int:
 
 @functools.cache
 def _find_own_quota() -> float | None:
-    """The quota of this process; read once, as it is asked for where an image is decoded."""
+    """Return the quota of this process; read once, as it is asked for where an image is decoded."""
     return find_control_group(SystemFiles()).quota_cores()
 
 

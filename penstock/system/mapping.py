@@ -29,7 +29,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 def map_file(fd: int, nbytes: int, *, is_writable: bool = True) -> NDArray[np.uint8]:
-    """The memory of a descriptor, shared; unmapped when the last view of it is deleted.
+    """Return the memory of a descriptor, shared; unmapped when the last view of it is deleted.
 
     ``mmap.mmap`` would keep a copy of the descriptor as long as the mapping.
 

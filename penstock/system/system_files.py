@@ -26,11 +26,11 @@ class SystemFiles:
         self.root = str(root).rstrip("/")
 
     def find(self, path: str) -> str:
-        """The path at which ``path``, which begins with a slash, is to be found."""
+        """Return the path at which ``path``, which begins with a slash, is to be found."""
         return self.root + path
 
     def read(self, path: str) -> str | None:
-        """The text of a file, without white space at its ends; None if it cannot be read."""
+        """Return the text of a file, without white space at its ends; None if it cannot be read."""
         # os.open instead of open(): a third of the time, and a sampler reads many files.
         try:
             descriptor = os.open(self.root + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -52,7 +52,7 @@ class SystemFiles:
         return content.decode("utf-8", "replace").strip()
 
     def read_int(self, path: str) -> int | None:
-        """The number that a file holds; None if it holds none."""
+        """Return the number that a file holds; None if it holds none."""
         return _parse_int(self.read(path))
 
     def read_pairs(self, path: str) -> dict[str, int]:
@@ -73,7 +73,7 @@ class SystemFiles:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Return whether there is such a file or folder."""
         return Path(self.root + path).exists()
 
 

@@ -25,7 +25,7 @@ class StoreFixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def store_maker(cls) -> StoreMaker:
-        """How the store of each test is made; a subclass of several kinds overrides it with parameters."""
+        """Return how the store of each test is made; a subclass of several kinds overrides it with parameters."""
         return cls.maker
 
     @pytest.fixture
@@ -35,7 +35,7 @@ class StoreFixtures:
 
     @pytest.fixture
     def opened(self, made: MadeStore) -> Iterator[Store]:
-        """The same, open; a test may close it."""
+        """Yield the same, open; a test may close it."""
         with made.open() as store:
             yield store
 
@@ -48,6 +48,6 @@ class StoreFixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def store(cls, kept: MadeStore) -> Iterator[Store]:
-        """The same, open."""
+        """Yield the same, open."""
         with kept.open() as opened:
             yield opened

@@ -117,7 +117,7 @@ class MadeStore:
         return list(location.paths) if location.is_local else []
 
     def is_picture(self, value: Any, index: int) -> bool:
-        """Whether ``value`` is what record ``index`` holds: the bytes of the picture, or its pixels."""
+        """Return whether ``value`` is what record ``index`` holds: the bytes of the picture, or its pixels."""
         encoded = self.contents[KEYS[index]]
         if self.maker.decoded is None:
             return bytes(value) == encoded

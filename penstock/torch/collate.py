@@ -26,7 +26,7 @@ _plain_collate_arrays: Final[Callable[..., Batch]] = torch_collate.collate_numpy
 
 
 def as_tensors(arrays: Tree) -> Tree:
-    """A tree of arrays as tensors over the same memory.
+    """Return a tree of arrays as tensors over the same memory.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def as_tensors(arrays: Tree) -> Tree:
 
 
 def as_batch(arrays: Tree) -> Batch:
-    """The batch for filled arrays: tensors over the same memory, with tuples as lists."""
+    """Return the batch for filled arrays: tensors over the same memory, with tuples as lists."""
     return default_structure(as_tensors(arrays))
 
 
@@ -92,7 +92,7 @@ def _collate_arrays(batch: Sequence[Sample], *, collate_fn_map: Any = None) -> B
 
 
 def has_own_functions(*, of_tensors: bool = True) -> bool:
-    """Whether the user has changed ``default_collate_fn_map``, torch's table of collation functions by type.
+    """Return whether the user has changed ``default_collate_fn_map``, torch's table of collation functions by type.
 
     Filled rows follow torch's own functions only. ``of_tensors=False``: a function for a subclass of tensors or arrays,
     as libraries register one for their own, does not count; rows are never filled with such.
@@ -104,7 +104,7 @@ def has_own_functions(*, of_tensors: bool = True) -> bool:
 
 
 def _is_special(kind: object) -> bool:
-    """Whether this is a subclass of tensors or arrays."""
+    """Return whether this is a subclass of tensors or arrays."""
     return isinstance(kind, type) and issubclass(kind, _ARRAYS) and kind not in _ARRAYS
 
 

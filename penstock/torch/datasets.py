@@ -49,7 +49,7 @@ class _FillerMixin(ShortRepr):
     )  # not in __dict__, which belongs to the user and may be shared with an object of torch's class
 
     def _make_filler(self) -> Filler | None:
-        """An equivalent dataset of penstock; None if there is none."""
+        """Return an equivalent dataset of penstock; None if there is none."""
         raise NotImplementedError(f"{type(self).__name__} must define _make_filler")
 
     def spec(self) -> Tree | None:
@@ -68,17 +68,17 @@ class _FillerMixin(ShortRepr):
         filler.fill(indices, out, keys, rows)
 
     def ragged_forms(self) -> Tree | None:
-        """The forms of fields whose length varies; None if there are none."""
+        """Return the forms of fields whose length varies; None if there are none."""
         filler = self._make_filler()
         return None if filler is None else ragged_forms(filler)
 
     def batch_assembly(self) -> BatchAssembly | None:
-        """How batches get their form; None if they have the structure of samples."""
+        """Return how batches get their form; None if they have the structure of samples."""
         filler = self._make_filler()
         return None if filler is None else batch_assembly(filler)
 
     def fingerprint(self) -> str | None:
-        """A fingerprint of the datasets inside; None if they have none."""
+        """Return a fingerprint of the datasets inside; None if they have none."""
         return get_fingerprint(self._make_filler())
 
     def __getstate__(self) -> dict[str, object]:
@@ -110,19 +110,19 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         return None if positions is None else datasets.Subset(native(self.dataset), positions)
 
     def spec(self) -> Tree | None:
-        """The spec of the inner dataset; if it has none, positions are not read."""
+        """Return the spec of the inner dataset; if it has none, positions are not read."""
         return None if spec_of(native(self.dataset)) is None else super().spec()
 
     def ragged_forms(self) -> Tree | None:
-        """The forms of the inner dataset's ragged fields."""
+        """Return the forms of the inner dataset's ragged fields."""
         return ragged_forms(native(self.dataset))
 
     def batch_assembly(self) -> BatchAssembly | None:
-        """The batch assembly of the inner dataset."""
+        """Return the batch assembly of the inner dataset."""
         return batch_assembly(native(self.dataset))
 
     def wrapped_datasets(self) -> list[DatasetLike]:
-        """The dataset of which this is a subset."""
+        """Return the dataset of which this is a subset."""
         return [native(self.dataset)]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
@@ -161,7 +161,7 @@ class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
         )
 
     def wrapped_datasets(self) -> list[DatasetLike]:
-        """The datasets, in order."""
+        """Return the datasets, in order."""
         return [native(dataset) for dataset in self.datasets]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
@@ -200,7 +200,7 @@ class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
     def wrapped_datasets(self) -> list[DatasetLike]:
-        """The datasets, in order."""
+        """Return the datasets, in order."""
         given = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
         return [native(dataset) for dataset in given]
 
@@ -332,7 +332,7 @@ def native(dataset: DatasetLike) -> DatasetLike:
 
 
 def _has_getitems(dataset: object) -> bool:
-    """Whether torch's wrappers request several samples of ``dataset`` by one call."""
+    """Return whether torch's wrappers request several samples of ``dataset`` by one call."""
     return callable(getattr(dataset, "__getitems__", None))
 
 
@@ -363,7 +363,7 @@ def _as_positions(indices: object) -> NDArray[np.int64] | None:
 
 
 def _as_array(tensor: object) -> Array | None:
-    """A tensor as an array over its memory; None if it needs gradients, or NumPy cannot represent it."""
+    """Return a tensor as an array over its memory; None if it needs gradients, or NumPy cannot represent it."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.requires_grad:
         return None
     try:

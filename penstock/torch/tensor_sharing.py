@@ -74,7 +74,7 @@ _NAMES: Final = {value: name for name, value in vars(torch).items() if isinstanc
 def _rebuild(
     buffer: Any, dtype_name: str, shape: tuple[int, ...], requires_grad: bool, order: tuple[int, ...] | None
 ) -> torch.Tensor:
-    """A tensor over ``buffer``, with dimensions of ``shape`` in ``order``."""
+    """Return a tensor over ``buffer``, with dimensions of ``shape`` in ``order``."""
     dtype: torch.dtype = getattr(torch, dtype_name)
     tensor = torch.frombuffer(buffer, dtype=dtype).view(shape) if len(buffer) else torch.empty(shape, dtype=dtype)
     if order is not None:
@@ -107,6 +107,6 @@ def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> to
 
 
 def _bytes(tensor: torch.Tensor) -> Array:
-    """The bytes of a plain tensor in one dimension; a view if it is contiguous."""
+    """Return the bytes of a plain tensor in one dimension; a view if it is contiguous."""
     array: Array = tensor.contiguous().view(-1).view(torch.uint8).numpy()
     return array

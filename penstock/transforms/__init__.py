@@ -101,7 +101,7 @@ for _name in __all__:
 
 
 def __getattr__(name: str) -> Any:
-    """The op of another distribution; of a name of torchvision's or albumentations', say which one is meant."""
+    """Return the op of another distribution; of a name of torchvision's or albumentations', say which one is meant."""
     if not name.startswith("_") and name in ops:
         return ops.get(name)
     own = f"; what {name} does in torchvision or albumentations is T.{OP_NAMES.get(name)} here"

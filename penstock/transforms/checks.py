@@ -47,12 +47,12 @@ Colour = tuple[float, float, float]
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether ``value`` is a number of Python or NumPy."""
+    """Return whether ``value`` is a number of Python or NumPy."""
     return isinstance(value, int | float | np.number)
 
 
 def as_numbers(values: object, what: str) -> tuple[float, ...]:
-    """One number or a sequence of numbers, as a tuple."""
+    """Return one number or a sequence of numbers, as a tuple."""
     listed = (values,) if is_number(values) else values
     if not isinstance(listed, Sequence | np.ndarray) or not all(map(is_number, listed)):
         raise ArgumentError(f"{what} must be a number or a sequence of numbers, got {values!r}")
@@ -78,7 +78,7 @@ def as_range(
 
 
 def as_colour(fill: float | Sequence[float], what: str = "fill") -> Colour:
-    """One finite number for all channels, or one for each of the three."""
+    """Return one finite number for all channels, or one for each of the three."""
     values = as_numbers(fill, what)
     values = values * 3 if is_number(fill) else values
     if len(values) != 3 or not all(map(math.isfinite, values)):
@@ -103,7 +103,7 @@ def as_padding(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
 
 
 def as_byte_colour(fill: int | Sequence[int]) -> tuple[int, int, int]:
-    """A colour of integers in [0, 255]."""
+    """Return a colour of integers in [0, 255]."""
     values = as_colour(fill, "fill")
     if any(value % 1 or not 0 <= value <= 255 for value in values):
         raise ArgumentError(f"fill must have integers in [0, 255], as uint8 images do, got {fill!r}")

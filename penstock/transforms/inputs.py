@@ -33,12 +33,12 @@ __all__ = [
 
 
 def is_decoded(value: object) -> bool:
-    """Whether ``value`` is an array of pixels, not of the bytes of a file."""
+    """Return whether ``value`` is an array of pixels, not of the bytes of a file."""
     return isinstance(value, np.ndarray) and value.ndim >= 2
 
 
 def as_bytes(data: ImageLike) -> bytes:
-    """The bytes of a file; not copied if they are ``bytes``.
+    """Return the bytes of a file; not copied if they are ``bytes``.
 
     Raises ArgumentError if ``data`` is a path, or decoded already.
     """
@@ -62,14 +62,14 @@ def as_bytes(data: ImageLike) -> bytes:
 
 
 def as_pixels(image: ImageLike, op: Op) -> Array:
-    """An image as an array, for ``op``."""
+    """Return an image as an array, for ``op``."""
     if isinstance(image, np.ndarray):
         return image
     return fallback.pil_pixels(image) if is_pil(image) else _refuse(image, op, "an image")
 
 
 def as_mask(mask: ImageLike, op: Op) -> Array:
-    """A mask as an array, for ``op``; values are unchanged."""
+    """Return a mask as an array, for ``op``; values are unchanged."""
     if isinstance(mask, np.ndarray):
         return mask
     return fallback.pil_channel(mask) if is_pil(mask) else _refuse(mask, op, "a mask")
@@ -98,18 +98,18 @@ def find_layouts(ops: Sequence[Op]) -> tuple[str | None, ...]:
 
 
 def is_encoded(value: object) -> TypeGuard[bytes | bytearray | memoryview]:
-    """Whether ``value`` is the bytes of a file."""
+    """Return whether ``value`` is the bytes of a file."""
     return isinstance(value, bytes | bytearray | memoryview)
 
 
 def is_pil(value: object) -> bool:
-    """Whether ``value`` is a PIL image; does not import Pillow."""
+    """Return whether ``value`` is a PIL image; does not import Pillow."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(value, pil.Image)
 
 
 def is_tensor(value: object) -> bool:
-    """Whether ``value`` is a torch tensor; does not import torch."""
+    """Return whether ``value`` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 

@@ -174,7 +174,7 @@ class Pipeline:
         return self if decode is self.ops[0] else Pipeline([decode, *self.ops[1:]], self.kinds)
 
     def compile(self, kinds: Tree, *, followers: bool = False, pixels: ArrayKind | None = None) -> Program:
-        """The program that fills rows of a batch with this pipeline's image.
+        """Return the program that fills rows of a batch with this pipeline's image.
 
         Parameters
         ----------
@@ -337,7 +337,7 @@ def _refuse_array_ignorers(transform: Tree) -> None:
 
 
 def _are_arrays(held: list[Held]) -> bool:
-    """Whether images and masks are NumPy's own arrays."""
+    """Return whether images and masks are NumPy's own arrays."""
     return all(type(value) is np.ndarray or kind not in {"image", "mask"} for kind, value in held)
 
 
@@ -388,7 +388,7 @@ def _compare_sizes(held: list[Held], size: tuple[int, int]) -> None:
 
 
 def _have_one_size(before: list[Held], after: list[Held], layouts: Sequence[str | None]) -> bool:
-    """Whether the first image has the same width and height, or is no image as an array, now or before."""
+    """Return whether the first image has the same width and height, or is no image as an array, now or before."""
     for (kind, old), (_, new) in zip(before, after, strict=True):
         if kind == "image":
             are_arrays = all(isinstance(image, np.ndarray) and image.ndim in {2, 3} for image in (old, new))
@@ -402,7 +402,7 @@ def _is_on_sample(op: Op) -> bool:
 
 
 def _moves(op: Op) -> bool:
-    """Whether an op moves pixels."""
+    """Return whether an op moves pixels."""
     cls = type(op)
     return not isinstance(op, Decode) and any(
         getattr(cls, name) is not getattr(Op, name) for name in ("boxes", "keypoints", "mask")

@@ -59,7 +59,7 @@ def adjust(image: Pixels, steps: Steps) -> Pixels:
 
 
 def is_colour(image: ImageLike) -> TypeGuard[Pixels]:
-    """Whether ``image`` is a uint8 array of shape (H, W, 3), and not empty."""
+    """Return whether ``image`` is a uint8 array of shape (H, W, 3), and not empty."""
     known = isinstance(image, np.ndarray) and image.dtype == np.uint8
     return known and image.ndim == 3 and image.shape[2] == 3 and image.size > 0
 
@@ -149,7 +149,7 @@ class PixelOp(Op):
     """Base class of ops that change the values of uint8 pixels, and keep their shape."""
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """The spec, unchanged."""
+        """Return the spec, unchanged."""
         return require_pixel_spec(spec, self)
 
 
@@ -162,11 +162,11 @@ class ProbabilisticOp(PixelOp):
         self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """Whether each image is changed, because its number is below ``p``."""
+        """Return whether each image is changed, because its number is below ``p``."""
         return uniforms(keys, stream, 1)[:, 0] < self.p
 
     def image(self, image: Array, params: Params) -> Array:
-        """A changed image, or the image itself."""
+        """Return a changed image, or the image itself."""
         pixels = self.require(image)
         return self.change(pixels) if params else pixels
 
@@ -180,7 +180,7 @@ class ProbabilisticOp(PixelOp):
         return require_pixels(image, self)
 
     def change(self, image: Pixels) -> Pixels:
-        """A changed image, as a new array."""
+        """Return a changed image, as a new array."""
         raise NotImplementedError(f"{type(self).__name__} must define change")
 
     def change_native(self, image: Pixels) -> Pixels:

@@ -137,7 +137,7 @@ def open_viewed(
 
 
 def _format_forward(port: int | None, connection: str) -> str:
-    """The command that forwards the port, for the machine from which one is connected, by what sshd says of it.
+    """Return the command that forwards the port, for the machine from which one is connected, by what sshd says of it.
 
     ``connection`` is ``SSH_CONNECTION``: address and port of the client, then of this machine.
     """

@@ -58,7 +58,7 @@ class Session:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def part(self, name: str, make: Callable[[], _Part]) -> _Part:
-        """The object that a folder keeps here, made when it is first asked for."""
+        """Return the object that a folder keeps here, made when it is first asked for."""
         with self._lock:
             if name not in self.parts:
                 self.parts[name] = make()

@@ -162,7 +162,7 @@ class BatchBuild(Protocol):
         ...
 
     def finish(self) -> Batch:
-        """The batch, after every row has run. The build keeps no reference to it."""
+        """Return the batch, after every row has run. The build keeps no reference to it."""
         ...
 
 
@@ -196,7 +196,7 @@ class Job(Protocol):
         return False
 
     def worker_start(self, worker: int, last: TaskResult | None = None, samples: int = 0) -> WorkerStart:
-        """How ``worker`` starts the epoch; small, can be pickled.
+        """Return how ``worker`` starts the epoch; small, can be pickled.
 
         ``last`` and ``samples`` are given if the worker replaces one that died: the last batch that came from it, and
         how many samples came from it in this epoch. The new worker continues after them.
@@ -284,7 +284,7 @@ class Backend(Protocol):
         ...
 
     def result(self, timeout_s: float | None = None) -> TaskResult | None:
-        """The next batch that is finished, whichever it is; None if none is within ``timeout_s``."""
+        """Return the next batch that is finished, whichever it is; None if none is within ``timeout_s``."""
         ...
 
     def pause(self) -> None:
@@ -292,7 +292,7 @@ class Backend(Protocol):
         ...
 
     def progress(self) -> int:
-        """A number that grows whenever a worker does something; if it does not grow, the workers are stuck."""
+        """Return a number that grows whenever a worker does something; if it does not grow, the workers are stuck."""
         ...
 
     def count_ready(self) -> int:
@@ -304,7 +304,7 @@ class Backend(Protocol):
         ...
 
     def describe_workers(self) -> str:
-        """What each busy worker is doing, with its stack, for the message of a StallError."""
+        """Return what each busy worker is doing, with its stack, for the message of a StallError."""
         ...
 
     def close(self) -> None:
@@ -324,7 +324,7 @@ def chunk_rows(rows: int, workers: int, chunk_size: int | None, most: int) -> in
 
 
 def name_rows(task: Task, start: int, stop: int) -> dict[str, object]:
-    """The index, or indices, of rows ``start..stop`` of a task, for an error; empty if they have none."""
+    """Return the index, or indices, of rows ``start..stop`` of a task, for an error; empty if they have none."""
     indices = list(task.indices[start:stop])
     shown = [int(i) if isinstance(i, np.integer) else i for i in indices]
     if len(shown) == 1:

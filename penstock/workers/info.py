@@ -50,7 +50,7 @@ _info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """The worker process that the caller runs in; None in the main process and in threads.
+    """Return the worker process that the caller runs in; None in the main process and in threads.
 
     ``torch.utils.data.get_worker_info()`` has the same values there.
     """
@@ -85,7 +85,7 @@ class RngMonitor:
         self._seen = random.getstate(), _framework_states()
 
     def changed(self) -> bytes | None:
-        """All states, for :func:`restore_rng`, if any has changed since the last call; else None."""
+        """Return all states, for :func:`restore_rng`, if any has changed since the last call; else None."""
         seen, numpy_changed = (random.getstate(), _framework_states()), self._numpy.changed()
         if seen == self._seen and not numpy_changed:
             return None
@@ -107,7 +107,7 @@ class _NumpyMonitor:
         self.changed()
 
     def changed(self) -> bool:
-        """Whether it has changed since the last call; then :attr:`state` is new."""
+        """Return whether it has changed since the last call; then :attr:`state` is new."""
         generator = np.random.mtrand._rand._bit_generator  # noqa: SLF001  # what np.random.* draws from
         known = generator is self._generator and isinstance(generator, np.random.MT19937)
         words = ctypes.string_at(generator.ctypes.state_address, _MT19937_NBYTES) if known else b""
@@ -130,7 +130,7 @@ _MT19937_NBYTES: Final = 625 * 4
 
 
 def _framework_states() -> tuple[bytes | None, ...]:
-    """One entry for each framework whose generator can be restored; None if it is not imported."""
+    """Return one entry for each framework whose generator can be restored; None if it is not imported."""
     return tuple(FRAMEWORKS[name].rng_state() if is_imported(name) else None for name in _WITH_RNG)
 
 

@@ -22,7 +22,7 @@ __all__ = [
 
 
 def dump_worker_rng(pickled: bytes | None) -> dict[str, object] | None:
-    """A worker's generators, as :attr:`penstock.workers.TaskResult.rng`, as JSON keeps them."""
+    """Return a worker's generators, as :attr:`penstock.workers.TaskResult.rng`, as JSON keeps them."""
     if pickled is None:
         return None
     of_python, (kind, key, *rest), of_torch = pickle.loads(pickled)  # noqa: S301  # it came from a worker of this program
@@ -35,7 +35,7 @@ def dump_worker_rng(pickled: bytes | None) -> dict[str, object] | None:
 
 
 def parse_worker_rng(saved: State) -> bytes | None:
-    """What :func:`dump_worker_rng` was given, for :class:`penstock.workers.jobs.WorkerStart`.
+    """Return what :func:`dump_worker_rng` was given, for :class:`penstock.workers.jobs.WorkerStart`.
 
     Raises StateError if it is damaged.
     """
@@ -50,12 +50,12 @@ def parse_worker_rng(saved: State) -> bytes | None:
 
 
 def array_to_text(array: Array) -> str:
-    """The bytes of an array in base64."""
+    """Return the bytes of an array in base64."""
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
 def text_to_array(text: str, dtype: DTypeLike) -> Array:
-    """The inverse of :func:`array_to_text`; one dimension, writable."""
+    """Return the inverse of :func:`array_to_text`; one dimension, writable."""
     found: Array = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype)
     return found
 

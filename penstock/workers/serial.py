@@ -71,7 +71,7 @@ class SerialBackend(Backend):
         self._job = None
 
     def progress(self) -> int:
-        """The number of batches that were begun."""
+        """Return the number of batches that were begun."""
         return self._built
 
     def samples_per_call(self) -> int:

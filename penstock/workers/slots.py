@@ -72,7 +72,7 @@ class PageLock(Protocol):
         ...
 
     def fence(self) -> Callable[[], bool]:
-        """A function that returns whether the device has done all work submitted so far; any thread calls it."""
+        """Return a function that returns whether the device has done all work submitted so far; any thread calls it."""
         ...
 
 
@@ -100,7 +100,7 @@ class Quarantine(Generic[T]):
         self._waiting.append((slot, self._fence()))
 
     def get(self) -> T | None:
-        """The oldest slot, if the device no longer reads it; else None."""
+        """Return the oldest slot, if the device no longer reads it; else None."""
         if not self._one_at_a_time.acquire(
             blocking=False
         ):  # else the garbage collector, during get(), would wait for itself
@@ -142,7 +142,7 @@ class SlotPool:
         return len(self._free)
 
     def take(self, nbytes: int) -> Lease:
-        """A lease on a slot of at least ``nbytes``; its content is arbitrary."""
+        """Return a lease on a slot of at least ``nbytes``; its content is arbitrary."""
         if self._pid != os.getpid():
             self._reset_for_process()  # free slots belong to the parent process
         self._release()
@@ -195,7 +195,7 @@ class Lease:
         self.__array_interface__ = memory.__array_interface__
 
     def bytes(self) -> NDArray[np.uint8]:
-        """The slot as a writable array that keeps this lease alive."""
+        """Return the slot as a writable array that keeps this lease alive."""
         return np.asarray(self)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -263,7 +263,7 @@ class BatchLayout:
         return BatchLayout(self.spec, rows)
 
     def arrays(self, lease: Lease, rows: int | None = None) -> Tree:
-        """What a dataset fills, in the spec's structure, for ``rows`` samples (all by default).
+        """Return what a dataset fills, in the spec's structure, for ``rows`` samples (all by default).
 
         Views of ``lease`` with arbitrary content; a :class:`~penstock.ragged.RaggedRows` for each ragged leaf.
         """
@@ -297,7 +297,7 @@ class SpareMemory:
         self.nbytes = 0
 
     def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """An array with arbitrary content; it begins at a multiple of 64 bytes."""
+        """Return an array with arbitrary content; it begins at a multiple of 64 bytes."""
         wanted = np.dtype(dtype)
         start = self.nbytes
         end = start + math.prod(shape) * wanted.itemsize

@@ -53,7 +53,7 @@ class SlowSamples(Observer):
         return SlowSamples, ()
 
     def is_due(self, rows: int) -> bool:
-        """Whether a batch that begins now is to be timed; the first one is."""
+        """Return whether a batch that begins now is to be timed; the first one is."""
         if (now := time.monotonic()) < self._due_s:
             return False
         self._due_s = now + rows * _ROW_S

@@ -26,7 +26,7 @@ __all__ = ["current_frames", "walk_stack"]
 
 
 def current_frames() -> dict[int, FrameType]:
-    """The innermost frame of each thread, by the thread's ``ident``."""
+    """Return the innermost frame of each thread, by the thread's ``ident``."""
     read = sys._current_frames  # noqa: SLF001  # there is no public way
     # a loop in C: no other thread runs, or forks, while the collector is disabled
     _, frames, _ = map(operator.call, (gc.disable, read, gc.enable if gc.isenabled() else gc.disable))

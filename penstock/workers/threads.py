@@ -154,7 +154,7 @@ class _ThreadStatus:
         self.calls += 1
 
     def describe(self) -> str:
-        """Which samples it builds, in words; empty if the thread is idle."""
+        """Return which samples it builds, in words; empty if the thread is idle."""
         task = self.task
         if task is None:
             return ""
@@ -210,7 +210,7 @@ class _Signals:
         self.closed = False
 
     def wait_for_work(self, reference: weakref.ref[_Shared]) -> tuple[_Shared, tuple[_Batch, int, int]] | None:
-        """The next chunk, with the state it is of; waits for one; None when closed."""
+        """Return the next chunk, with the state it is of; waits for one; None when closed."""
         with self.lock:
             while not self.closed and (shared := reference()) is not None:
                 chunk = shared.take()
@@ -285,7 +285,7 @@ class _Shared:
             self.done.clear()
 
     def take(self) -> tuple[_Batch, int, int] | None:
-        """The next chunk, if there is one; called under the lock."""
+        """Return the next chunk, if there is one; called under the lock."""
         if not self._queue:
             return None
         batch = self._queue[0]
@@ -343,7 +343,7 @@ def _run_worker(signals: _Signals, reference: weakref.ref[_Shared], worker: int)
 
 
 def _start_worker(reference: weakref.ref[_Shared], worker: int) -> BaseException | None:
-    """The error of ``worker_init_fn``, raised in position of the first batch of this worker."""
+    """Return the error of ``worker_init_fn``, raised in position of the first batch of this worker."""
     shared = reference()
     if shared is None:
         return None

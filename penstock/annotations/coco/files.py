@@ -55,7 +55,7 @@ class CocoFile:
 
     @classmethod
     def of(cls, path: Path) -> CocoFile:
-        """What the name of a file, or that of its folder, says."""
+        """Return what the name of a file, or that of its folder, says."""
         name = path.stem
         for prefix, task in _PREFIXES.items():
             if name.lower().startswith(prefix):
@@ -70,7 +70,7 @@ class CocoFile:
         return _YEAR.sub("", self.split or "")
 
     def list_folders(self, source: AnnotationSource, name: str | None = None) -> tuple[Path, ...]:
-        """The folders where its images may lie, or the masks of a panoptic file's name, the likeliest first."""
+        """Return the folders where its images may lie, or the masks of a panoptic file's name, the likeliest first."""
         bases = [source.images] if source.images is not None else []
         if not bases or name is not None:
             bases += [self.path.parent, source.folder, self.path.parent.parent]
@@ -83,7 +83,7 @@ class CocoFile:
 
 
 def find_files(source: AnnotationSource, task: str | None, split: str | None) -> list[CocoFile]:
-    """The files to read, in the order of their paths.
+    """Return the files to read, in the order of their paths.
 
     Raises AnnotationError if there are none. Raises ArgumentError if there are none of this task or split.
     """
@@ -107,7 +107,7 @@ def find_files(source: AnnotationSource, task: str | None, split: str | None) ->
 
 
 def has_coco_content(source: AnnotationSource, path: Path) -> bool:
-    """Whether a JSON file begins as COCO's do: an object with a list of images, annotations or categories."""
+    """Return whether a JSON file begins as COCO's do: an object with a list of images, annotations or categories."""
     depth = 0
     key: str | None = None
     is_value = False

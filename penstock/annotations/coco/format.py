@@ -93,7 +93,7 @@ class CocoFormat(AnnotationFormat):
 
 
 def _check_content(given: object, shown: str) -> dict[str, Value]:
-    """The content of a file, whose lists are lists; the name of the file is for errors."""
+    """Return the content of a file, whose lists are lists; the name of the file is for errors."""
     if not isinstance(given, dict) or "images" not in given:
         raise AnnotationError(f"{shown} must be a JSON object with images, annotations and categories")
     content = {"annotations": [], "categories": [], **given}
@@ -120,7 +120,7 @@ class _Categories:
         self._crowds = 0
 
     def read(self, content: Mapping[str, Value], path: Path) -> dict[ObjectId, CocoCategory]:
-        """The categories of a file, by id."""
+        """Return the categories of a file, by id."""
         found: dict[ObjectId, CocoCategory] = {}
         for row, given in enumerate(content["categories"]):
             where = f"categories[{row}]: "
@@ -178,7 +178,7 @@ class _Categories:
             details["is_thing"] = tuple(by_name[name].is_thing if name in by_name else None for name in classes)
 
     def _find_empty_parent(self) -> str | None:
-        """The category without objects that all others name as their supercategory; None if there is none."""
+        """Return the category without objects that all others name as their supercategory; None if there is none."""
         first = list(self._parents.values())[:2]  # one of these two is another category than the parent, and names it
         for name, number in self._ids.items():
             others = [parent for each, parent in self._parents.items() if each != name] if name in first else []
@@ -194,7 +194,7 @@ class _Categories:
 
 
 def _list_objects(annotations: list[Value]) -> Iterator[dict[str, Value]]:
-    """The annotations that are objects; of panoptic images their segments."""
+    """Yield the annotations that are objects; of panoptic images their segments."""
     for each in annotations:
         segments = each.get("segments_info") if isinstance(each, dict) and "segments_info" in each else [each]
         yield from (one for one in (segments if isinstance(segments, list) else ()) if isinstance(one, dict))
@@ -211,7 +211,7 @@ def _parse_category(given: object) -> tuple[ObjectId, CocoCategory]:
 
 
 def _join(values: Mapping[str, tuple[Value, ...]]) -> Value:
-    """The value of all classes if it is the same, else the values by class."""
+    """Return the value of all classes if it is the same, else the values by class."""
     different = set(values.values())
     return next(iter(different)) if len(different) == 1 else dict(values)
 
@@ -265,7 +265,7 @@ class _FileReader:
         return images
 
     def _group(self, given: list[Value], images: Mapping[ObjectId, Value]) -> dict[ObjectId, list[dict[str, Value]]]:
-        """The annotations of each image."""
+        """Return the annotations of each image."""
         groups: dict[ObjectId, list[dict[str, Value]]] = {number: [] for number in images}
         for row, annotation in enumerate(given):
             try:
@@ -305,7 +305,7 @@ class _FileReader:
         )  # fmt: skip
 
     def _check_mask(self, mask: Path, width: int, height: int) -> tuple[int, int]:
-        """The size of a mask, which must be that of its image; ValueError if it is not."""
+        """Return the size of a mask, which must be that of its image; ValueError if it is not."""
         try:
             size = self._source.measure_image(mask).size
         except ValueError as error:
@@ -426,7 +426,7 @@ class CocoObject:
 
 
 def parse_id(value: object, what: str) -> ObjectId:
-    """An id: a whole number or a text; ValueError if it is neither."""
+    """Return an id: a whole number or a text; ValueError if it is neither."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
@@ -449,7 +449,7 @@ def name_other_type(number: ObjectId, known: Container[ObjectId]) -> str:
 def parse_object(
     given: Mapping[str, Value], categories: Mapping[ObjectId, CocoCategory], height: int, width: int
 ) -> CocoObject:
-    """An object of an image.
+    """Return an object of an image.
 
     Raises
     ------
@@ -517,7 +517,7 @@ def _parse_ring(given: object) -> Array:
 
 
 def _make_numbers(given: list[Value], what: str) -> Array:
-    """An array of numbers; its largest is a coordinate that float32 and all arithmetic hold."""
+    """Return an array of numbers; its largest is a coordinate that float32 and all arithmetic hold."""
     try:
         made = np.array(given, np.float64)
     except OverflowError:
@@ -528,7 +528,7 @@ def _make_numbers(given: list[Value], what: str) -> Array:
 
 
 def parse_category(given: Mapping[str, Value]) -> CocoCategory:
-    """A category; ValueError says what is wrong with it."""
+    """Return a category; ValueError says what is wrong with it."""
     name, points = given.get("name"), given.get("keypoints")
     if not isinstance(name, str) or not name:
         raise ValueError(f"its name must be a text, got {name!r:.100}")

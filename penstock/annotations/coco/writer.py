@@ -89,6 +89,6 @@ class CocoWriter(AnnotationWriter):
 
 
 def _to_plain(value: object) -> Value:
-    """A value that JSON holds."""
+    """Return a value that JSON holds."""
     plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     return None if isinstance(plain, float) and not np.isfinite(plain) else plain

@@ -224,7 +224,7 @@ def _read_video(
 
 
 def _find_tasks(root: XmlElement) -> Iterator[XmlElement]:
-    """The tasks of a project."""
+    """Return the tasks of a project."""
     tasks = root.find("meta/project/tasks")
     return iter(()) if tasks is None else tasks.find_all("task")
 
@@ -360,7 +360,7 @@ def _read_cuboid(_image: ImageObjects, element: XmlElement, _names: Sequence[str
 
 
 def _read_mask(image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
-    """A mask of a part of the image: numbers of pixels outside and inside by turns, row by row."""
+    """Return a mask of a part of the image: numbers of pixels outside and inside by turns, row by row."""
     names = ("left", "top", "width", "height")
     left, top, width, height = (parse_int(element.attributes.get(name), name) for name in names)
     if min(left, top) < 0 or min(width, height) < 1 or left + width > image.width or top + height > image.height:
@@ -442,7 +442,7 @@ class FramePattern:
         return self.name.format(frame + self.first)
 
     def find_frames(self, image_files: Mapping[str, list[Path]], folder: Path) -> dict[int, Path]:
-        """The images of frames: of several with one name, the one in ``folder``."""
+        """Return the images of frames: of several with one name, the one in ``folder``."""
         found: dict[int, Path] = {}
         for stem, paths in image_files.items():
             numbers = [int(digits) for digits in _NUMBER.findall(stem) if len(digits) <= _MAX_DIGITS]
@@ -513,7 +513,7 @@ def _is_outside(element: XmlElement) -> bool:
 
 
 def _interpolate(before: XmlElement, after: XmlElement, share: float) -> XmlElement:
-    """A box between two others, as CVAT draws it; ValueError where it cannot be known."""
+    """Return a box between two others, as CVAT draws it; ValueError where it cannot be known."""
     if before.tag != "box" or after.tag != "box":
         raise ValueError(f"only boxes are interpolated, got <{before.tag:.100}> and <{after.tag:.100}>")
     attributes: dict[str, str] = dict(before.attributes)

@@ -100,7 +100,7 @@ def _name_elements(elements: Mapping[str, str] | None) -> dict[str, str]:
 def _list_files(
     source: AnnotationSource, builder: RecordBuilder, split: str | None
 ) -> Iterator[tuple[Path, str | None]]:
-    """The XML files, each with the name of its split, in the order of the only split, then of names."""
+    """Yield the XML files, each with the name of its split, in the order of the only split, then of names."""
     if source.path.is_file() and source.path.suffix.lower() == ".xml":
         yield source.path, None
         return

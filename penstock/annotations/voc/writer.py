@@ -93,5 +93,5 @@ def _to_text(value: object) -> str:
 
 
 def _to_xml(text: str) -> str:
-    """A text in XML, without the characters that XML cannot hold."""
+    """Return a text in XML, without the characters that XML cannot hold."""
     return escape(_NOT_XML.sub("", text))

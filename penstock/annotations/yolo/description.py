@@ -48,7 +48,7 @@ class YoloDescription:
 
 
 def find_description(source: AnnotationSource) -> Path | None:
-    """The file that describes a source: the one that was given, or one in its folder; None if there is none.
+    """Return the file that describes a source: the one that was given, or one in its folder; None if there is none.
 
     Raises ArgumentError if there are several.
     """
@@ -74,7 +74,7 @@ def find_class_file(source: AnnotationSource) -> Path | None:
 
 
 def read_description(source: AnnotationSource, builder: RecordBuilder) -> YoloDescription:
-    """What the source says of itself.
+    """Return what the source says of itself.
 
     Raises AnnotationError if the file cannot be read, or says something that has no meaning.
     """
@@ -217,7 +217,7 @@ def find_inside(
     by_end: bool,
     others: Mapping[str, list[str]] | None = None,
 ) -> Path | None:
-    """A path below one of the folders; one that is absolute or begins with ".." is found by its end.
+    """Return a path below one of the folders; one that is absolute or begins with ".." is found by its end.
 
     Where the paths of several splits are given (``others``), the end has the part that names its split.
     """
@@ -242,7 +242,7 @@ def find_inside(
 
 
 def _count_same(parts: list[str], others: list[str]) -> int:
-    """The number of parts with which both begin."""
+    """Return the number of parts with which both begin."""
     differ = (at for at, (first, second) in enumerate(zip(parts, others, strict=False)) if first != second)
     return next(differ, min(len(parts), len(others)))
 
@@ -252,7 +252,7 @@ def _split_path(name: str) -> list[str]:
 
 
 def parse_yaml(text: str) -> Value:
-    """The content of a document; every scalar is a text, as it stands in the file, and tags mean nothing.
+    """Return the content of a document; every scalar is a text, as it stands in the file, and tags mean nothing.
 
     Raises ValueError if it is no YAML, or is above a limit. Raises OptionalPackageError if PyYAML is not installed.
     """

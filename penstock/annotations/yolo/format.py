@@ -162,7 +162,7 @@ class _RowLayout:
 
 
 def _look_like_poses(rows: Sequence[tuple[float, ...]]) -> bool:
-    """Whether lines of one length are a box and three or more points in it, which would be wrong polygons."""
+    """Return whether lines of one length are a box and three or more points in it, which would be wrong polygons."""
     if len(rows) < _MIN_POSES or len({len(row) for row in rows}) != 1:
         return False
     lines = np.array(rows)
@@ -413,7 +413,7 @@ class LabelFiles:
         self._found: set[Path] = set()
 
     def find(self, image: Path) -> Path | None:
-        """The label file of an image; None if it has none."""
+        """Return the label file of an image; None if it has none."""
         found = next((path for path in self._list_candidates(image) if os.path.lexists(path)), None)
         if found is not None:
             self._found.add(found)
@@ -436,7 +436,7 @@ class LabelFiles:
         yield from _with_suffixes(image)
 
     def _list_replaced(self, folder: Path) -> Iterator[Path]:
-        """The folder with its last part `images` replaced by `labels`, below the root of the source."""
+        """Yield the folder with its last part `images` replaced by `labels`, below the root of the source."""
         if not folder.is_relative_to(self._source.root):
             return
         parts = folder.relative_to(self._source.root).parts
@@ -449,7 +449,7 @@ class LabelFiles:
         return any(path in self._list_candidates(image) for image in self._source.image_files.get(path.stem, ()))
 
     def _is_label(self, path: Path) -> bool:
-        """Whether a text is meant as labels: all in a folder of labels, and those of numbers beside images."""
+        """Return whether a text is meant as labels: all in a folder of labels, and those of numbers beside images."""
         if path.stem.lower() in _NOT_LABELS or path.stem.lower().startswith("readme"):
             return False
         if self._folder is not None or "labels" in path.relative_to(self._source.root).parts:
@@ -458,7 +458,7 @@ class LabelFiles:
 
 
 def has_label_row(source: AnnotationSource, path: Path) -> bool:
-    """Whether the first line of a text has a class number and four or more numbers."""
+    """Return whether the first line of a text has a class number and four or more numbers."""
     try:
         line = next((line for _, line in source.read_lines(path)), "")
         number, *others = [float(part) for part in line.split()]

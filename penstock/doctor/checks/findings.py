@@ -54,7 +54,7 @@ class Finding:
         cls, rule: str, severity: Severity, function: str, file: str, lines: Iterable[int], what: str, advice: str,
         cost: str = "",
     ) -> Self:  # fmt: skip
-        """A finding about lines of a file, in a function; ``function`` is empty at the top level."""
+        """Return a finding about lines of a file, in a function; ``function`` is empty at the top level."""
         numbers = sorted(set(lines))
         return cls(rule, severity, name_lines(function, file, numbers), what, advice, cost, file, numbers[0])
 

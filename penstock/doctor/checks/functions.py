@@ -59,7 +59,7 @@ class UserFunction:
     def describe(
         self, rule: str, severity: Severity, lines: Iterable[int], what: str, advice: str, cost: str = ""
     ) -> Finding:
-        """A finding about lines of the file."""
+        """Return a finding about lines of the file."""
         function, file = self.function.__qualname__, self.function.__code__.co_filename
         return Finding.at_lines(rule, severity, function, file, lines, what, advice, cost)
 
@@ -105,7 +105,7 @@ class UserFunctions:
                     yield function, call
 
     def mentions(self, *names: str) -> bool:
-        """Whether any of the functions uses one of these names."""
+        """Return whether any of the functions uses one of these names."""
         return any(not function.mentions.isdisjoint(names) for function in self.functions)
 
 
@@ -148,7 +148,7 @@ def _find_entry_points(objects: Iterable[object]) -> Iterator[tuple[types.Functi
 
 
 def _calls_self(caller: UserFunction, node: ast.Call) -> bool:
-    """Whether the call is of a method of the caller's own object (``self.method()``)."""
+    """Return whether the call is of a method of the caller's own object (``self.method()``)."""
     called, code = node.func, caller.function.__code__
     return (
         caller.cls is not None
@@ -188,7 +188,7 @@ def _follow_modules(name: str, value: object, chain: list[str]) -> tuple[str, ob
 
 
 def _canonical_name(name: str, value: object) -> str:
-    """One name for a function that can be imported from several modules."""
+    """Return one name for a function that can be imported from several modules."""
     owner, own = getattr(value, "__self__", None), getattr(value, "__name__", "")
     if owner is _PYTHON_GLOBAL:
         return f"random.{own}"
@@ -202,7 +202,7 @@ def _canonical_name(name: str, value: object) -> str:
 
 
 def _read_local_imports(tree: ast.AST) -> dict[str, str]:
-    """The imports inside a function: local name to full name."""
+    """Return the imports inside a function: local name to full name."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

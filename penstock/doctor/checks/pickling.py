@@ -82,7 +82,7 @@ class _RecordingPickler(ForkingPickler):
         self.last: object = None
 
     def persistent_id(self, obj: object) -> str | None:  # pickle's own parameter name
-        """A token if the object is skipped; None if it is pickled. ``pickle`` calls it for every object."""
+        """Return a token if the object is skipped; None if it is pickled. ``pickle`` calls it for every object."""
         kind = type(obj)
         if issubclass(kind, ATOMS):
             return None
@@ -105,7 +105,7 @@ class _RecordingPickler(ForkingPickler):
 
 
 def _take_elements(obj: Any, kind: type) -> list[object] | None:
-    """Some elements of a container that is too large to pickle here; None for any other object."""
+    """Return some elements of a container that is too large to pickle here; None for any other object."""
     if issubclass(kind, np.ndarray):
         return [obj.flat[i] for i in sampled(obj.size)] if obj.dtype.hasobject and not obj.dtype.names else []
     if kind not in {list, tuple, dict, set, frozenset, deque} or len(obj) <= SAMPLED:

@@ -78,20 +78,20 @@ class ScriptSubject:
             yield sorted(group, key=lambda event: event.line.line)
 
     def device_severity(self) -> Severity:
-        """The severity of a mistake that costs nothing without a device."""
+        """Return the severity of a mistake that costs nothing without a device."""
         return "warning" if self.has_device else "note"
 
 
 def describe_events(
     rule: str, severity: Severity, events: Sequence[ScriptEvent], what: str, advice: str, cost: str = ""
 ) -> Finding:
-    """A finding about events of one function; its line is that of the first."""
+    """Return a finding about events of one function; its line is that of the first."""
     first, lines = events[0].line, (event.line.line for event in events)
     return Finding.at_lines(rule, severity, first.function, first.file, lines, what, advice, cost)
 
 
 def quote_events(events: Sequence[ScriptEvent]) -> str:
-    """The source of the first events."""
+    """Return the source of the first events."""
     texts = list(dict.fromkeys(event.text for event in events))
     more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return ", ".join(texts[:_SHOWN]) + more

@@ -93,7 +93,7 @@ class Subject:
         self.settings: WorkerSettings = _read_worker_settings(self.loader)
 
     def argument(self, name: str, default: object = None) -> object:
-        """An argument of the loader; ``default`` if it has none of this name."""
+        """Return an argument of the loader; ``default`` if it has none of this name."""
         value: object = getattr(self.loader, name, default)
         return value
 

@@ -196,7 +196,7 @@ class _Work:
         return "there was no time left" if self.deadline else "no trials were asked for"
 
     def _factor(self, candidate: Advice, present: float = 0.0) -> float:
-        """What one thread gains or loses, for a change whose model and trials leave it out.
+        """Return what one thread gains or loses, for a change whose model and trials leave it out.
 
         ``present``: samples per second of the present loader in trials. Where the script has not been run with one
         thread, its own speed shows what is lost.
@@ -234,7 +234,7 @@ class _Work:
             )
 
     def choose_advice(self) -> list[Advice]:
-        """What brings enough, the most useful first."""
+        """Return what brings enough, the most useful first."""
         kept, untried = [], []
         for rule, candidate in self.candidates.items():
             if candidate.measured is not None:
@@ -249,5 +249,5 @@ class _Work:
 
 
 def _is_faster(ratio: Measured) -> bool:
-    """Whether runs with a change were faster: one in which the typical run was slower is no advice."""
+    """Return whether runs with a change were faster: one in which the typical run was slower is no advice."""
     return ratio.median >= 1 and ratio.highest >= _WORTH

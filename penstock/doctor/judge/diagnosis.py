@@ -110,7 +110,7 @@ class Advice:
     doubt: float = 0.2
 
     def estimate(self) -> float:
-        """The gain that is believed: the mean of what is predicted and what was measured, by how sure each is.
+        """Return the gain that is believed: the mean of what is predicted and what was measured, by how sure each is.
 
         Beside other programs, runs of a few seconds differ by a factor of two; the model then knows more than their
         median. On a quiet machine they differ by a few percent, and the model counts for little.

@@ -47,7 +47,7 @@ _FEWEST: Final = 3
 def observe_pipeline(
     recording: Recording, costs: BatchCosts | None = None, steps: StepSummary | None = None
 ) -> TrainingPipeline:
-    """The pipeline of ``recording`` with its present settings."""
+    """Return the pipeline of ``recording`` with its present settings."""
     costs = cost_batches(recording) if costs is None else costs
     steps = summarize_steps(recording) if steps is None else steps
     settings = recording.settings
@@ -98,7 +98,7 @@ def count_background(recording: Recording) -> float:
 
 
 def _number(machine: Mapping[str, Mapping[str, object] | None], group: str, name: str) -> float:
-    """A number of the machine's description; 0 where it is not known."""
+    """Return a number of the machine's description; 0 where it is not known."""
     value = (machine.get(group) or {}).get(name)
     return float(value) if isinstance(value, (int, float)) else 0.0
 
@@ -192,7 +192,7 @@ def waiting_for_start(recording: Recording) -> float:
 
 
 def _startup_ns(recording: Recording, epoch: int, preparation: Work | None) -> float:
-    """What the first batch of an epoch waits longer than the others, without the workers' own preparation."""
+    """Return what the first batch of an epoch waits longer than the others, without the workers' own preparation."""
     if not epoch:
         return 0.0
     waits = recording.steps.wait_ns[~recording.steps.replayed].astype(float)
@@ -202,7 +202,7 @@ def _startup_ns(recording: Recording, epoch: int, preparation: Work | None) -> f
 
 
 def _take_preparation(recording: Recording, costs: BatchCosts, build: dict[str, Work], epoch: int) -> Work | None:
-    """What the first sample of each worker in an epoch costs more than others; it is taken out of ``build``.
+    """Return what the first sample of each worker in an epoch costs more than others; it is taken out of ``build``.
 
     None if epochs are long, or if it is little.
     """

@@ -69,7 +69,7 @@ class TrainingPipeline:
         return replace(self, build=build, receive_ns=receive_ns)
 
     def alone(self) -> TrainingPipeline:
-        """The loader without a trainer."""
+        """Return the loader without a trainer."""
         return replace(self, step_ns=0.0, step_cpu_ns=0.0)
 
 
@@ -116,7 +116,7 @@ class _Thread:
         self.idle_ns, self.cpu_ns, self.threads, self.is_busy = idle_ns, cpu_ns, max(threads, 1e-3), True
 
     def ends(self) -> bool:
-        """Whether it was busy and has nothing left; it is then not busy any more."""
+        """Return whether it was busy and has nothing left; it is then not busy any more."""
         if not self.is_busy or self.idle_ns > _EPSILON or self.cpu_ns > _EPSILON:
             return False
         self.is_busy = False

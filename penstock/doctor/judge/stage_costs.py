@@ -197,7 +197,7 @@ def cost_batches(recording: Recording) -> BatchCosts:
 
 
 def _find_detailed(events: _Events, kept: _Mask, at: npt.NDArray[np.int64], count: int) -> _Mask:
-    """Which of ``count`` batches have more events than the one of their time; all, if none has."""
+    """Return which of ``count`` batches have more events than the one of their time; all, if none has."""
     stage = events["stage"]
     is_detail = kept & ((stage == _CODES["collate"]) | (stage == _CODES["transport"]))
     is_detail |= kept & (stage == SAMPLE) & (events["samples"] > 0)
@@ -242,7 +242,7 @@ def _fit_parts(
 
 
 def cost_stages(recording: Recording, costs: BatchCosts | None = None) -> list[StageCost]:
-    """The cost of every stage that was observed, in the order a sample passes them."""
+    """Return the cost of every stage that was observed, in the order a sample passes them."""
     costs = cost_batches(recording) if costs is None else costs
     events, per_batch = recording.events, max(summarize_steps(recording).samples, 1.0)
     samples = max(float(costs.samples.sum()), 1.0)

@@ -114,7 +114,7 @@ def format_stage(cost: StageCost) -> tuple[str, ...]:
 
 
 def format_gain(ratio: float) -> str:
-    """A ratio of speeds as a gain.
+    """Return a ratio of speeds as a gain.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def format_gain(ratio: float) -> str:
 
 
 def format_measured(measured: Measured | None) -> str:
-    """A gain that was measured, with its spread; "not tried" without one."""
+    """Return a gain that was measured, with its spread; "not tried" without one."""
     if measured is None:
         return "not tried"
     gain, lowest, highest = (format_gain(value) for value in (measured.median, measured.lowest, measured.highest))
@@ -135,7 +135,7 @@ def format_measured(measured: Measured | None) -> str:
 
 
 def describe_ending(recording: Recording) -> str:
-    """How the script ended, in a sentence; empty if that is not known."""
+    """Return how the script ended, in a sentence; empty if that is not known."""
     if recording.ended.startswith("exit "):
         return f"The script ended with exit code {recording.ended.removeprefix('exit ')}."
     if recording.ended.startswith("error: "):
@@ -160,7 +160,7 @@ def _list_speeds(diagnosis: Diagnosis, width: int, is_brief: bool) -> list[str]:
 
 
 def _describe_step(recording: Recording) -> str:
-    """How long a step takes, and what it consists of."""
+    """Return how long a step takes, and what it consists of."""
     steps = recording.steps
     kept = np.arange(len(steps.step_ns)) >= recording.warm_up
     if not kept.any():

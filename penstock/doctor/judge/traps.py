@@ -59,7 +59,7 @@ def find_traps(
 
 
 def name_in_verdict(verdict: Verdict, findings: list[Finding]) -> str:
-    """A sentence about the mistakes that cost time in the stage of a verdict; empty if there are none."""
+    """Return a sentence about the mistakes that cost time in the stage of a verdict; empty if there are none."""
     rules = _OF_STAGE.get(verdict.stage, ())
     named = [each for each in findings if each.rule in rules and each.severity != "note"]
     if not named:

@@ -320,7 +320,7 @@ class _Tuner:
     def _find_further(
         settings: list[TunedSetting], predicted: dict[tuple[int, int], TunedSetting]
     ) -> TunedSetting | None:
-        """The next number of workers beyond the best one, where no setting on that side was measured."""
+        """Return the next number of workers beyond the best one, where no setting on that side was measured."""
         measured = [setting for setting in settings if setting.measured]
         if not measured:
             return None
@@ -338,7 +338,7 @@ class _Tuner:
 
     @staticmethod
     def _choose_best(settings: list[TunedSetting]) -> TunedSetting:
-        """The fewest workers whose speed is within 2 % of the best."""
+        """Return the fewest workers whose speed is within 2 % of the best."""
         measured = [setting for setting in settings if setting.measured] or settings
         best = max(measured, key=lambda setting: setting.ratio_to(measured[0]))
         return next(setting for setting in measured if setting.ratio_to(best) >= 1 - _TOLERANCE)

@@ -67,7 +67,7 @@ _DOING: Final = {
 
 
 def find_limit(situation: Situation) -> Limit:
-    """What limits the script, by the first rules: before anything is tried."""
+    """Return what limits the script, by the first rules: before anything is tried."""
     steps = situation.steps
     if not steps.delivered:
         return "nothing"
@@ -92,7 +92,7 @@ def find_limit(situation: Situation) -> Limit:
 
 
 def decide(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> Verdict:
-    """The verdict.
+    """Return the verdict.
 
     ``situation``: what was observed. ``limit``: by :func:`find_limit`. ``candidates``: by their rules; with
     ``measured`` those that were tried, whatever they brought.
@@ -245,7 +245,7 @@ def _judge_stragglers(situation: Situation, candidates: Mapping[str, Advice]) ->
 
 
 def _explain(situation: Situation, stage: str) -> str:
-    """How sure the verdict is, and why."""
+    """Return how sure the verdict is, and why."""
     steps = situation.steps
     parts = [f"The script takes {steps.delivered:,.0f} samples/s"]
     if steps.is_replayed:

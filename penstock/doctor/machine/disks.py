@@ -45,7 +45,7 @@ class Mount:
 
 
 def find_mount(files: SystemFiles, path: str) -> Mount | None:
-    """The mount that an absolute path is on; of several at one point the newest, which hides the others."""
+    """Return the mount that an absolute path is on; of several at one point the newest, which hides the others."""
     best = None
     for line in (files.read("/proc/self/mountinfo") or "").splitlines():
         first, separator, last = line.partition(" - ")
@@ -59,7 +59,7 @@ def find_mount(files: SystemFiles, path: str) -> Mount | None:
 
 
 def describe_disk(files: SystemFiles, path: str | os.PathLike[str]) -> dict[str, object]:
-    """Where the files of ``path`` are.
+    """Return where the files of ``path`` are.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def measure_space(path: str) -> dict[str, int | None]:
 
 
 def _find_block_device(files: SystemFiles, mount: Mount) -> str | None:
-    """The folder of the whole disk below a mount, such as ``/sys/block/sda``; None if there is none."""
+    """Return the folder of the whole disk below a mount, such as ``/sys/block/sda``; None if there is none."""
     if mount.kind != "disk":
         return None
     # A file system of several devices (btrfs) has a number of its own; its source names one of them.

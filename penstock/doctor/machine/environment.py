@@ -122,7 +122,7 @@ def _find_libc() -> str | None:
 
 
 def _find_cuda() -> str | None:
-    """The version of CUDA that the installed torch was built for, by its file ``version.py``."""
+    """Return the version of CUDA that the installed torch was built for, by its file ``version.py``."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None

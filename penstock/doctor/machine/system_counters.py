@@ -31,7 +31,7 @@ class ProcessorTimes:
 
     @classmethod
     def read(cls, files: SystemFiles) -> ProcessorTimes | None:
-        """The times up to now; None if they cannot be read."""
+        """Return the times up to now; None if they cannot be read."""
         name, *words = (files.read("/proc/stat") or "").partition("\n")[0].split() or [""]
         ticks = [int(word) / os.sysconf("SC_CLK_TCK") for word in words if word.isdecimal()]
         if name != "cpu" or len(ticks) < 4:
@@ -71,7 +71,7 @@ class SystemCounters:
         return cls(time.perf_counter_ns(), ProcessorTimes.read(files), totals, _read_disks(files), max(0, cached))
 
     def since(self, before: SystemCounters, watched_s: float) -> dict[str, object]:
-        """What happened from ``before`` to this snapshot.
+        """Return what happened from ``before`` to this snapshot.
 
         Parameters
         ----------

@@ -70,7 +70,7 @@ class _Watched:
         self.ended_ns = now_ns
 
     def describe(self, role: str, pid: int) -> ProcessUsage:
-        """What the process has used."""
+        """Return what the process has used."""
         used = {
             name: count if name in MOST or count < 0 else count - max(0, self.first.get(name, 0))
             for name, count in self.last.items()
@@ -180,14 +180,14 @@ class UsageSampler:
         watched.pss_bytes = max(watched.pss_bytes, nbytes)
 
     def result(self) -> list[ProcessUsage]:
-        """What each process has used while it was watched: the main process ("main"), then others ("other")."""
+        """Return what each process has used while it was watched: the main process ("main"), then others ("other")."""
         with self._lock:
             watched = [(pid, process) for (pid, _), process in self._processes.items()]
         found = [process.describe("main" if pid == self.pid else "other", pid) for pid, process in watched]
         return sorted(found, key=lambda usage: usage.role != "main")
 
     def system(self) -> dict[str, object]:
-        """What the whole machine did meanwhile.
+        """Return what the whole machine did meanwhile.
 
         Returns
         -------

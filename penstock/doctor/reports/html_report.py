@@ -43,7 +43,7 @@ def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
 
 
 def format_html(diagnosis: Diagnosis) -> str:
-    """The page as text. All text of the script and the dataset is escaped."""
+    """Return the page as text. All text of the script and the dataset is escaped."""
     verdict, recording = diagnosis.verdict, diagnosis.recording
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     alone = f"{verdict.loader:,.0f}" if verdict.loader else "not measured"
@@ -84,7 +84,7 @@ def format_html(diagnosis: Diagnosis) -> str:
 
 
 def _make_table(names: Sequence[str], rows: Iterable[Sequence[str]], attributes: str = "") -> str:
-    """A table; nothing without rows."""
+    """Return a table; nothing without rows."""
     lines = ["".join(f"<td>{_escape(cell)}</td>" for cell in row) for row in rows]
     head = "".join(f"<th>{name}</th>" for name in names)
     body = "".join(f"<tr>{line}</tr>" for line in lines)

@@ -34,7 +34,7 @@ _CLOSE: Final = 0.1
 
 
 def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The diagnosis as dicts, lists, numbers and text, which ``json.dumps`` accepts.
+    """Return the diagnosis as dicts, lists, numbers and text, which ``json.dumps`` accepts.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def compare(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
 
 
 def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """The numbers and texts in a result, by their paths; of stages the mean time alone."""
+    """Yield the numbers and texts in a result, by their paths; of stages the mean time alone."""
     if isinstance(value, Mapping):
         for name, each in value.items():
             if not (path.startswith("stages.") and name != "us_per_sample"):

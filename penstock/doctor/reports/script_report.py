@@ -160,7 +160,7 @@ class ScriptReport:
 
 
 def exit_code(diagnosis: Diagnosis, fail_if_waiting: float | None) -> int:
-    """The exit code that a limit of waiting asks for.
+    """Return the exit code that a limit of waiting asks for.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def write_trace(recording: Recording | Sequence[Recording], path: str | os.PathL
 
 
 def list_trace_events(recordings: Sequence[Recording]) -> Iterator[dict[str, object]]:
-    """The events of a trace file, in microseconds since the first one."""
+    """Yield the events of a trace file, in microseconds since the first one."""
     origin_ns = min((begin for begin in map(_find_first_ns, recordings) if begin is not None), default=0)
     for recording in recordings:
         process = recording.rank + 1
@@ -101,7 +101,7 @@ def _arrange(slices: Iterable[_Slice], process: int, origin_ns: int) -> Iterator
 
 
 def _find_lane(open_ends: list[list[int]], each: _Slice) -> int:
-    """The first lane in which a slice nests; their number, if there is none."""
+    """Return the first lane in which a slice nests; their number, if there is none."""
     for number, ends in enumerate(open_ends):
         while ends and ends[-1] <= each.start:
             ends.pop()
@@ -204,7 +204,7 @@ def _title(recording: Recording) -> str:
 
 
 def _describe_settings(recordings: Sequence[Recording]) -> dict[str, str]:
-    """What a viewer shows beside the trace; it takes text only."""
+    """Return what a viewer shows beside the trace; it takes text only."""
     first = recordings[0] if recordings else None
     if first is None:
         return {}

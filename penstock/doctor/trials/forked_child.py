@@ -169,7 +169,7 @@ def _separate(limit_s: float) -> None:
 
 
 def _describe_error(error: BaseException) -> str:
-    """One line: the last one of a worker's traceback says why, but for the place that penstock's loader adds."""
+    """Return one line: the last one of a worker's traceback says why, but for the place that penstock's loader adds."""
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
     return next((line for line in reversed(lines) if not line.startswith(("[", " "))), lines[-1])
 

@@ -55,7 +55,7 @@ def _map_leaves(batch: Batch, function: Callable[[Batch], object]) -> Batch:
 
 
 def _list_versions(batch: Batch) -> list[int]:
-    """What changes when a tensor or an array is written to."""
+    """Return what changes when a tensor or an array is written to."""
     versions: list[int] = []
 
     def add(leaf: object) -> object:

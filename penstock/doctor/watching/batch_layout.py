@@ -47,7 +47,7 @@ class BatchParts:
 
 
 def describe_batch(batch: object) -> BatchParts:
-    """The layout of a batch of any structure, down to four levels."""
+    """Return the layout of a batch of any structure, down to four levels."""
     return _describe_value(batch, _DEEPEST)
 
 
@@ -79,7 +79,7 @@ def _describe_parts(kind: Literal["mapping", "sequence", "object"], values: Sequ
 
 
 def _leaves(batch: object) -> Iterator[object]:
-    """What a batch of nested dicts, lists and tuples holds, in order."""
+    """Yield what a batch of nested dicts, lists and tuples holds, in order."""
     if isinstance(batch, dict):
         batch = batch.values()
     elif not isinstance(batch, (list, tuple)):

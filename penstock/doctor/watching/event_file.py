@@ -95,7 +95,7 @@ class EventList:
         self._rows.extend(rows)
 
     def read(self) -> Events:
-        """All events so far; a copy."""
+        """Return all events so far; a copy."""
         return np.array(list(self._rows), EVENT)
 
 
@@ -157,7 +157,7 @@ class EventFile:
             self._numbers[_COUNT] = self._count
 
     def _has_room(self, end: int) -> bool:
-        """Whether the file may be written up to there; False where the disk is full, or the file was removed."""
+        """Return whether the file may be written up to there; False where the disk is full, or the file was removed."""
         try:
             while self._reserved < end:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
@@ -182,7 +182,7 @@ class FileState:
 
 
 def read_state(path: Path) -> FileState | None:
-    """The header of a file; None if it is none, or not complete yet."""
+    """Return the header of a file; None if it is none, or not complete yet."""
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER.size)
@@ -195,7 +195,7 @@ def read_state(path: Path) -> FileState | None:
 
 
 def read_events(path: Path) -> tuple[Events, int]:
-    """The events of a file, and how many were dropped; none, if it is no such file."""
+    """Return the events of a file, and how many were dropped; none, if it is no such file."""
     state = read_state(path)
     if state is None:
         return np.empty(0, EVENT), 0
@@ -204,7 +204,7 @@ def read_events(path: Path) -> tuple[Events, int]:
 
 
 def is_any_busy(paths: Iterable[Path]) -> bool:
-    """Whether a process is building a batch, by its file."""
+    """Return whether a process is building a batch, by its file."""
     states = [read_state(path) for path in paths]
     return any(state is not None and state.is_busy for state in states)
 

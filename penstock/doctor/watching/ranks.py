@@ -89,7 +89,7 @@ def merge_ranks(recording: Recording, *, patience_s: float = _PATIENCE_S) -> Ran
 
 
 def summarize_rank(recording: Recording) -> dict[str, Any]:
-    """What other ranks need to know of this one; numbers and text only."""
+    """Return what other ranks need to know of this one; numbers and text only."""
     steps = recording.steps
     kept = ~steps.replayed & (steps.step_ns >= 0)
     wait, step = steps.wait_ns[kept], steps.step_ns[kept]
@@ -115,7 +115,7 @@ def summarize_rank(recording: Recording) -> dict[str, Any]:
 
 
 def _find_slow_worker(events: Any) -> int:
-    """The worker whose batches take much longer than those of the others; -1 if there is none."""
+    """Return the worker whose batches take much longer than those of the others; -1 if there is none."""
     batches = events[events["stage"] == BATCH]
     workers = np.unique(batches["worker"])
     if len(workers) < 2:  # none to compare with
@@ -179,7 +179,7 @@ def _shared_folder() -> Path:
 
 
 def _find_beginning_s(recording: Recording) -> float:
-    """When the first step began, as file systems count time."""
+    """Return when the first step began, as file systems count time."""
     start = recording.steps.start_ns
     return time.time() - (time.perf_counter_ns() - int(start.min())) / 1e9 if len(start) else 0.0
 
@@ -191,7 +191,7 @@ def _write_part(folder: Path, recording: Recording) -> None:
 
 
 def _read_parts(folder: Path, world_size: int, patience_s: float, since_s: float) -> list[dict[str, Any]]:
-    """The parts of all ranks; after ``patience_s``, of those that there are.
+    """Return the parts of all ranks; after ``patience_s``, of those that there are.
 
     What is older than ``since_s`` is of a run that was killed: ranks that train together end after each has begun.
     """

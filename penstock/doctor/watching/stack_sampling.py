@@ -121,7 +121,7 @@ class SampledThread:
             activity.add(stage, round(weight * running), round((now - start) * running), start, index)
 
     def _look_at_clocks(self, now: int) -> tuple[float, float]:
-        """Which part of the time since the last look the thread waited for something; for a processor."""
+        """Return which part of the time since the last look the thread waited for something; for a processor."""
         clocks = self._read_clocks()
         if clocks is None:
             return 0.0, 0.0

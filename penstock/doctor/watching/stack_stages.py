@@ -43,7 +43,7 @@ _FILE_NAMES: Final = frozenset(
 
 
 def classify(frame: types.FrameType, kind: Kind, *, waits: bool = False) -> str:
-    """The stage of a stack.
+    """Return the stage of a stack.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _classify_sample(frame: types.FrameType, *, waits: bool) -> DataStage:
 
 
 def _choose(stages: tuple[DataStage, ...], *, waits: bool, computes: bool) -> DataStage:
-    """The stage of a function whose name speaks of ``stages``."""
+    """Return the stage of a function whose name speaks of ``stages``."""
     if waits and "read" in stages:
         return "read"
     for stage in ("decode", "augment"):
@@ -109,7 +109,7 @@ def _classify_call(frame: types.FrameType, kind: Kind) -> str:
 
 
 def find_index(frame: types.FrameType) -> int:
-    """The index that a dataset of torch's loader is asked for; -1 if it cannot be seen."""
+    """Return the index that a dataset of torch's loader is asked for; -1 if it cannot be seen."""
     for place in walk_stack(frame, _MAX_FRAMES):
         if place.f_globals.get("__name__") == _ASKING:
             index = place.f_locals.get("index")
@@ -186,7 +186,7 @@ def _find_called(frame: types.FrameType) -> Called | None:
 
 
 def _read_source(code: types.CodeType, at: int) -> str:
-    """The source of the expression that an instruction belongs to; empty if there is none."""
+    """Return the source of the expression that an instruction belongs to; empty if there is none."""
     line, end_line, column, end_column = list(code.co_positions())[at // 2]
     if line is None or end_line is None or column is None or end_column is None:
         return ""

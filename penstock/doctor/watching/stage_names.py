@@ -134,7 +134,7 @@ def stage_of_call(called: Called, *, waits: bool) -> DataStage | None:
 
 @cache
 def stage_of_module(module: str, function: str) -> DataStage | None:
-    """The stage of a function of a known module; None for any other."""
+    """Return the stage of a function of a known module; None for any other."""
     if module == "PIL.Image" and function in _DECODING_FUNCTIONS_OF_PIL:
         return "decode"
     if module.startswith("torchvision.io") and function == "read_file":
@@ -149,7 +149,7 @@ def stage_of_module(module: str, function: str) -> DataStage | None:
 
 @cache
 def stage_of_name(qualified_name: str) -> tuple[DataStage, ...]:
-    """The stages that a function's name speaks of; none, one, or several (``load_and_resize``)."""
+    """Return the stages that a function's name speaks of; none, one, or several (``load_and_resize``)."""
     *owners, name = [part for part in qualified_name.split(".") if part != "<locals>"]
     if name in {"__call__", "forward", "apply", "run"} and owners:
         name = owners[-1]
@@ -168,7 +168,7 @@ def stage_of_name(qualified_name: str) -> tuple[DataStage, ...]:
 
 @cache
 def is_copy_name(name: str) -> bool:
-    """Whether a function's name says that it copies to a device."""
+    """Return whether a function's name says that it copies to a device."""
     if name in _COPY_NAMES:
         return True
     words = _words(name)
@@ -178,7 +178,7 @@ def is_copy_name(name: str) -> bool:
 
 
 def is_copy_call(called: Called) -> bool:
-    """Whether a call copies to a device: ``batch.to(device)``, but not ``batch.to(torch.float16)``."""
+    """Return whether a call copies to a device: ``batch.to(device)``, but not ``batch.to(torch.float16)``."""
     if called.last != "to":
         return is_copy_name(called.last)
     text = called.arguments.lower()

@@ -77,7 +77,7 @@ class ThreadTrial:
         return True
 
     def goes_on(self, now: int, epoch: object) -> bool:
-        """Whether the next step belongs to it. Called when a batch is asked for: the step before has ended."""
+        """Return whether the next step belongs to it. Called when a batch is asked for: the step before has ended."""
         if not self._parts or self.ended_ns:
             return False
         part, spent = self._parts[-1], self._processor_ns()

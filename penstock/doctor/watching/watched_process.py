@@ -68,7 +68,7 @@ class WatchedProcess:
             self.usage.stop()
 
     def current_thread(self) -> SampledThread:
-        """The calling thread, as the sampler looks at it."""
+        """Return the calling thread, as the sampler looks at it."""
         ident = threading.get_ident()
         thread = self._threads.get(ident)
         if thread is None:
@@ -90,5 +90,5 @@ class WatchedProcess:
         return used
 
     def is_building(self) -> bool:
-        """Whether a thread of this process is building a batch."""
+        """Return whether a thread of this process is building a batch."""
         return any(work.is_busy for work in self._recorders)

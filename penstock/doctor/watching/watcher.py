@@ -150,7 +150,7 @@ class Watcher:
             self._finish()
 
     def is_here(self) -> bool:
-        """Whether this is the process that watches, and it does, and no block of the script watches itself."""
+        """Return whether this is the process that watches, and it does, and no block of the script watches itself."""
         return self.is_active and os.getpid() == self.process.pid and (not blocks or blocks[-1] is self)
 
     # loaders
@@ -188,7 +188,7 @@ class Watcher:
                 other.note_other(asked, arrived)
 
     def is_enough(self, watch: LoaderWatch, now: int) -> bool:
-        """Whether the batch that has arrived is the last of the loader's normal ones."""
+        """Return whether the batch that has arrived is the last of the loader's normal ones."""
         count = len(watch.steps) + 1
         if self._progress is not None:
             self._progress(f"penstock doctor: step {count} of {self.limits.warm_up + self.limits.steps}")
@@ -196,7 +196,7 @@ class Watcher:
         return count >= self.limits.normal or (late and count >= self.limits.warm_up + _MIN_STEPS)
 
     def tries_threads(self, watch: LoaderWatch) -> bool:
-        """Whether the script, which waits for batches and ends soon, may be run with one thread of torch's."""
+        """Return whether the script, which waits for batches and ends soon, may be run with one thread of torch's."""
         if not self._tries_threads or self.process.device.is_used or _read_number("WORLD_SIZE", 1) > 1:
             return False
         return watch.waited_ns() >= _MUCH_WAITING * watch.spent_ns()
@@ -233,7 +233,7 @@ class Watcher:
         return max(taken, key=LoaderWatch.count_samples)
 
     def record(self, *, command: list[str], ended: str) -> Recording | None:
-        """The recording of the chosen loader; None if no batch was taken from any.
+        """Return the recording of the chosen loader; None if no batch was taken from any.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class Watcher:
         return events[np.argsort(events["start"], kind="stable")], dropped
 
     def _take_usage(self, watch: LoaderWatch) -> list[ProcessUsage]:
-        """What each process has used; workers by their files."""
+        """Return what each process has used; workers by their files."""
         states = [state for path in watch.files() if (state := read_state(path)) is not None]
         workers = {state.pid: state.worker for state in states}
         taken = [] if self.process.usage is None else self.process.usage.result()
@@ -313,6 +313,6 @@ def _read_number(name: str, default: int) -> int:
 
 
 def _list_roots(dataset: object) -> list[str | os.PathLike[str]]:
-    """Where the dataset's files are, as far as it says so."""
+    """Return where the dataset's files are, as far as it says so."""
     root = getattr(dataset, "root", None) or find_cache(dataset)
     return [root] if isinstance(root, (str, os.PathLike)) and Path(root).exists() else []

@@ -267,7 +267,7 @@ class WorkRecorder:
         return int(index) if isinstance(index, (int, np.integer)) else -1
 
     def _measures_cpu(self) -> bool:
-        """Whether samples are so long that the processor time of each is measured."""
+        """Return whether samples are so long that the processor time of each is measured."""
         return not self._sample_ns or self._sample_ns * _MOST_CPU_COST >= _CPU_TIMER_NS
 
     def _write_rest(self, start: int, rest: int, samples: int) -> None:

@@ -184,7 +184,7 @@ class AugmentPlan:
 
 
 def supports(op: object) -> bool:
-    """Whether ``op`` runs on a device, before Normalize; RandomErasing also after it."""
+    """Return whether ``op`` runs on a device, before Normalize; RandomErasing also after it."""
     return explain_refusal(op) is None
 
 

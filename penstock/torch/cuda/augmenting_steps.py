@@ -173,7 +173,7 @@ def write_steps(op: object, params: Params, writer: StepWriter) -> None:
 
 
 def erase_steps(op: RandomErasing, params: Params, dtype: DType) -> Steps:
-    """The rectangle of each image and its new value; ``dtype`` is that of the images."""
+    """Return the rectangle of each image and its new value; ``dtype`` is that of the images."""
     steps = StepWriter(len(params), (0, 0)).make_column()
     rectangles = params[:, :4].astype(np.int32)
     steps["kind"] = np.where((rectangles[:, 2] > 0) & (rectangles[:, 3] > 0), _NUMBERS["erase"], NOTHING)
@@ -210,7 +210,7 @@ def _write_hsv(op: RandomHSV, params: Params, writer: StepWriter) -> None:  # no
 
 
 def _on_chance(name: str, value: Callable[[Any], float] = lambda _: 0.0) -> _Writer:
-    """The writer of an op whose params are whether an image is changed; its setting is the value of the step."""
+    """Return the writer of an op whose params are whether an image is changed; its setting is the value of the step."""
 
     def write(op: object, params: Params, writer: StepWriter) -> None:  # of many types
         writer.add(np.where(params, _NUMBERS[name], NOTHING), value(op))

@@ -89,7 +89,7 @@ class DeviceRows:
         places: NDArray[np.int64],
         kept: NDArray[np.int64],
     ) -> torch.Tensor:
-        """The rows ``kept`` of ``images``, after ``others`` have taken the rows ``places``.
+        """Return the rows ``kept`` of ``images``, after ``others`` have taken the rows ``places``.
 
         On the decode stream, to which the memory of all of them belongs.
         """

@@ -50,7 +50,7 @@ def kernel_sources() -> dict[str, bytes]:
 
 
 def choose_architecture(major: int, minor: int) -> str:
-    """What to compile for, such as "sm_90", or "compute_120" for a device that is newer than NVRTC.
+    """Return what to compile for, such as "sm_90", or "compute_120" for a device that is newer than NVRTC.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def choose_architecture(major: int, minor: int) -> str:
 
 
 def compile_kernels(architecture: str) -> bytes:
-    """The kernels for an architecture: a CUBIN for one such as "sm_90", PTX for "compute_90". Needs no device.
+    """Return the kernels for an architecture: a CUBIN for one such as "sm_90", PTX for "compute_90". Needs no device.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def compile_kernels(architecture: str) -> bytes:
 
 
 def load_or_compile(architecture: str) -> bytes:
-    """The kernels as :func:`compile_kernels` returns them, from the user's cache if they are there."""
+    """Return the kernels as :func:`compile_kernels` returns them, from the user's cache if they are there."""
     folder = find_cache_folder()
     if folder is None:
         return compile_kernels(architecture)
@@ -118,7 +118,7 @@ def load_or_compile(architecture: str) -> bytes:
 
 
 def is_installed() -> bool:
-    """Whether there is NVIDIA's package that compiles and launches kernels. It is not imported."""
+    """Return whether there is NVIDIA's package that compiles and launches kernels. It is not imported."""
     return find_spec("cuda") is not None and find_spec("cuda.bindings") is not None
 
 

@@ -29,7 +29,7 @@ _WRITABLE_BY_OTHERS: Final = 0o022
 
 
 def find_cache_folder() -> Path | None:
-    """The folder of compiled kernels, which need not exist; None if the user has no home directory."""
+    """Return the folder of compiled kernels, which need not exist; None if the user has no home directory."""
     given = os.environ.get("XDG_CACHE_HOME")
     try:
         return Path(given or Path.home() / ".cache") / "penstock" / "kernels"
@@ -38,7 +38,7 @@ def find_cache_folder() -> Path | None:
 
 
 def read_cached(path: Path) -> bytes | None:
-    """The code that :func:`write_cached` wrote; None if there is none, or none that may be loaded."""
+    """Return the code that :func:`write_cached` wrote; None if there is none, or none that may be loaded."""
     try:
         _check_folder(path.parent)
         with os.fdopen(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:

@@ -104,7 +104,7 @@ class RowFormat:
         return torch.empty(shape, dtype=self.dtype, device=device, memory_format=form)
 
     def strides(self, rows: torch.Tensor) -> tuple[int, ...]:
-        """The strides of ``rows``: of images, channels, rows, columns."""
+        """Return the strides of ``rows``: of images, channels, rows, columns."""
         image, first, second, third = rows.stride()
         return (image, third, first, second) if self.layout == "HWC" else (image, first, second, third)
 
@@ -113,11 +113,11 @@ class Augmentation(Protocol):
     """What is done with the images of a batch besides decoding."""
 
     def plan_pixels(self, first: int, count: int) -> AugmentPlan | None:
-        """What is done with the uint8 pixels of some images; None: nothing."""
+        """Return what is done with the uint8 pixels of some images; None: nothing."""
         ...
 
     def plan_values(self, first: int, count: int) -> AugmentPlan | None:
-        """What is done with their values after normalisation; None: nothing."""
+        """Return what is done with their values after normalisation; None: nothing."""
         ...
 
 
@@ -160,7 +160,7 @@ class _Upload:
         ]
 
     def address(self, place: _UploadPlace) -> int:
-        """The address on the device of an array that was sent."""
+        """Return the address on the device of an array that was sent."""
         return self._sent[place.copy].data_ptr() + place.start
 
 

@@ -107,7 +107,7 @@ def plan_groups(packets: Array, offsets: NDArray[np.int64], window: tuple[int, i
 
 
 def _headers(packets: Array, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The words of each packet, (n, 112)."""
+    """Return the words of each packet, (n, 112)."""
     if (np.diff(offsets) < 4 * _WORDS).any() or int(offsets[-1]) > len(packets):
         raise ArgumentError("packets must be as long as their headers say")
     gathered = packets[offsets[:-1, None] + np.arange(4 * _WORDS)]
@@ -136,7 +136,7 @@ def _lines(words: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 
 def _count_items(words: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What each image has, (n, 6), in the order of :data:`BASES`."""
+    """Return what each image has, (n, 6), in the order of :data:`BASES`."""
     lines, length = _lines(words)
     rgb = words[:, 9] * words[:, 13] * _padded(words[:, 12])
     counts = (np.diff(offsets), words[:, 2], words[:, 3], rgb, words[:, 5], lines * _padded(length))
@@ -144,7 +144,7 @@ def _count_items(words: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArra
 
 
 def _count_threads(words: NDArray[np.int64], pixels: int) -> NDArray[np.int64]:
-    """What each image needs, (n, 8), in the order of :data:`KERNELS`."""
+    """Return what each image needs, (n, 8), in the order of :data:`KERNELS`."""
     lines, length = _lines(words)
     across, down = words[:, 17], words[:, 27]  # length of both axes
     counts = (

@@ -177,7 +177,7 @@ _opening = threading.Lock()
 
 
 def open_runtime(device: torch.device) -> CudaRuntime:
-    """The runtime of a device, which all loaders of this process share; kernels are compiled by the first call.
+    """Return the runtime of a device, which all loaders of this process share; kernels are compiled by the first call.
 
     Parameters
     ----------

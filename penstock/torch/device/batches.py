@@ -90,7 +90,7 @@ def _list_parts(value: object) -> list[object]:
 
 
 def _list_plain_tensors(tensor: Batch) -> list[object]:
-    """The plain tensors inside a nested, sparse or wrapper tensor; empty for a plain one."""
+    """Return the plain tensors inside a nested, sparse or wrapper tensor; empty for a plain one."""
     if is_traceable_wrapper_subclass(tensor):
         return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
     if tensor.is_nested:

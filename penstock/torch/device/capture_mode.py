@@ -49,7 +49,7 @@ def beside_captures() -> Iterator[None]:
 
 @functools.cache
 def _find_exchange() -> Exchange:
-    """The driver's function; one that does nothing where there is no driver."""
+    """Return the driver's function; one that does nothing where there is no driver."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         exchange = ctypes.CDLL(name).cuThreadExchangeStreamCaptureMode

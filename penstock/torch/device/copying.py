@@ -39,7 +39,7 @@ class CopyStreams:
         return self._module.Stream(device=self.device)
 
     def take(self) -> Stream:
-        """A stream that nobody else takes until :meth:`give_back`.
+        """Return a stream that nobody else takes until :meth:`give_back`.
 
         It is used again: torch's allocator keeps the memory that each stream has used, and torch has 32 streams only.
         """
@@ -53,7 +53,7 @@ class CopyStreams:
         self._idle.append(stream)
 
     def current(self) -> Stream:
-        """The current stream of this thread."""
+        """Return the current stream of this thread."""
         return self._module.current_stream(self.device)
 
     def on(self, stream: Stream) -> AbstractContextManager[object]:
@@ -65,12 +65,12 @@ class CopyStreams:
         tensor.record_stream(stream)
 
     def is_resident(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor is on this device."""
+        """Return whether the tensor is on this device."""
         return tensor.device == self.device
 
 
 def find_streams(device: torch.device) -> CopyStreams | None:
-    """The device's streams, which all callers share; None if torch has none for it, or they bring no gain."""
+    """Return the device's streams, which all callers share; None if torch has none for it, or they bring no gain."""
     if device.type in {"cpu", "meta", "mps"}:
         return None
     module = torch.get_device_module(device.type)

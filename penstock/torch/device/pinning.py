@@ -43,7 +43,7 @@ _cuda: Any = torch.cuda  # torch.cuda is only partly typed
 
 
 def can_pin() -> bool:
-    """Whether there is an accelerator that copies from page-locked memory."""
+    """Return whether there is an accelerator that copies from page-locked memory."""
     if not torch.accelerator.is_available():
         return False
     device = torch.accelerator.current_accelerator()
@@ -120,7 +120,7 @@ class CudaCalls:
     """The calls of CUDA that this module makes, through torch. A test passes a fake."""
 
     def device(self) -> int:
-        """The thread's current device."""
+        """Return the thread's current device."""
         return int(_cuda.current_device())
 
     def lock(self, device: int, address: int, nbytes: int) -> int:
@@ -146,7 +146,7 @@ class CudaCalls:
         return str(runtime.cudaGetErrorString(runtime.cudaError(error)))
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph is being captured. An event of another stream would break the capture."""
+        """Return whether a CUDA graph is being captured. An event of another stream would break the capture."""
         return bool(_cuda.is_current_stream_capturing())
 
     def record_events(self) -> Sequence[_Event]:

@@ -162,7 +162,7 @@ class Prefetcher:
         return _PrefetchIterator(self.loader, epochs, self._create_copier(), self._resume_point)
 
     def next(self) -> Batch | None:
-        """The next batch; None after the last one of an epoch, and the call after that begins the next epoch.
+        """Return the next batch; None after the last one of an epoch, and the call after that begins the next epoch.
 
         The form of the ``DataPrefetcher`` in many scripts. If ``endless``, None is never returned::
 
@@ -208,7 +208,7 @@ class Prefetcher:
         return self._resume_point.epoch
 
     def __repr__(self) -> str:
-        """The loader's type and the arguments; the loader is not asked."""
+        """Return the loader's type and the arguments; the loader is not asked."""
         loader = f"{type(self.loader).__module__}.{type(self.loader).__qualname__}"
         return f"Prefetcher({loader}, device='{self.device}', depth={self.depth}, endless={self.endless})"
 
@@ -247,7 +247,7 @@ class Prefetcher:
         return self.loader.stats()
 
     def progress(self, **display: object) -> LoaderProgress:
-        """The loader's progress (:meth:`penstock.DataLoader.progress`), as a context manager around the loop."""
+        """Return the loader's progress (:meth:`penstock.DataLoader.progress`), as a context manager around the loop."""
         shown: LoaderProgress = self.loader.progress(**display)
         return shown
 
@@ -325,7 +325,7 @@ class _PrefetchIterator:
         del self  # as in __next__
 
     def _has_failed(self) -> bool:
-        """Whether the last draw failed. The next draw waits until that error is raised."""
+        """Return whether the last draw failed. The next draw waits until that error is raised."""
         return bool(self._pending) and self._pending[-1].error is not None
 
     def _draw(self) -> None:
@@ -385,7 +385,7 @@ class LoaderEpochs:
         self.epoch: int = _read_epoch(loader, self._iterator, default=0)
 
     def draw(self) -> Batch:
-        """The next batch of the epoch. StopIteration: the epoch has ended."""
+        """Return the next batch of the epoch. StopIteration: the epoch has ended."""
         try:
             batch = next(self._iterator)
         except Exception as error:
@@ -425,7 +425,7 @@ class LoaderEpochs:
 
 
 def find_numbered_parts(loader: object) -> list[SamplerLike]:
-    """The objects whose epoch the user sets with ``set_epoch(epoch)``, since the loader does not count.
+    """Return the objects whose epoch the user sets with ``set_epoch(epoch)``, since the loader does not count.
 
     They are the loader, its samplers and its dataset. penstock's loaders count, also for penstock's samplers. Any other
     loader that has ``set_epoch`` and no ``epoch`` is taken to count its epochs itself.
@@ -459,7 +459,7 @@ def _list_parts(loader: object) -> list[SamplerLike]:
 
 
 def _read_epoch(loader: object, iterator: Iterator[Batch], *, default: int) -> int:
-    """The number of the epoch that has just begun: as its samplers have it, or the loader; else ``default``."""
+    """Return the number of the epoch that has just begun: as its samplers have it, or the loader; else ``default``."""
     for part in _list_parts(loader):
         if hasattr(part, "set_epoch") and isinstance(number := getattr(part, "epoch", None), int):
             if isinstance(part, Sampler) and isinstance(iterator, LoaderIterator):
@@ -469,7 +469,7 @@ def _read_epoch(loader: object, iterator: Iterator[Batch], *, default: int) -> i
 
 
 def defer_state(loader: object) -> Callable[[], State] | None:
-    """A function that returns the loader's present state; None if the loader has no state."""
+    """Return a function that returns the loader's present state; None if the loader has no state."""
     if isinstance(loader, DataLoader) and type(loader).state_dict is DataLoader.state_dict:
         return loader._defer_state()  # noqa: SLF001  # the state is computed only if it is requested
     if not hasattr(loader, "state_dict"):

@@ -82,7 +82,7 @@ def _again(loader: Any, more: StateDict) -> DataLoader[Any]:
 
 
 def _order(loader: Any) -> StateDict:
-    """The arguments that give the same batches of indices."""
+    """Return the arguments that give the same batches of indices."""
     if is_iterable(loader.dataset):
         return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     if loader.batch_size is None and loader.batch_sampler is not None:

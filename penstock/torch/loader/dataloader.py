@@ -303,7 +303,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
     # state
 
     def state_dict(self) -> StateDict:
-        """Where the newest iterator stands: what was delivered, not what was prefetched.
+        """Return where the newest iterator stands: what was delivered, not what was prefetched.
 
         Returns
         -------
@@ -328,7 +328,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         return make_unstarted_state(settings, self._counter.upcoming(settings.order), processes)
 
     def _defer_state(self) -> Callable[[], StateDict] | None:
-        """What writes down where the newest iterator stands now; None before ``iter()``."""
+        """Return what writes down where the newest iterator stands now; None before ``iter()``."""
         if self._resume is not None or self._epoch is None:
             return None
         iterator = None if self._newest is None else self._newest()

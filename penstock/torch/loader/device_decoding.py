@@ -52,7 +52,7 @@ def check_decode(decode: str | torch.device, workers: str | RayWorkers, context:
 
 
 def find_device(loader: Any) -> torch.device | None:
-    """The device that decodes for ``iter(loader)``; None: the CPU does. Nothing is started."""
+    """Return the device that decodes for ``iter(loader)``; None: the CPU does. Nothing is started."""
     decode = getattr(loader, "decode", "cpu")
     if decode == "cpu":
         return None
@@ -67,7 +67,7 @@ def find_device(loader: Any) -> torch.device | None:
 
 
 def find_decoding(loader: Any) -> Decoding | None:
-    """What decodes for ``iter(loader)``; None: the CPU does. Kernels are compiled, if they are not yet.
+    """Return what decodes for ``iter(loader)``; None: the CPU does. Kernels are compiled, if they are not yet.
 
     Raises ArgumentError if ``decode`` names a device that cannot make the batches; the message names what it lacks.
     With "auto" it is a warning. Raises DeviceError if the device fails.
@@ -91,7 +91,7 @@ def find_decoding(loader: Any) -> Decoding | None:
 
 
 def decode_on_device(recipe: Recipe, decoding: Decoding) -> Recipe:
-    """The recipe whose batches are made on the device."""
+    """Return the recipe whose batches are made on the device."""
     from penstock.torch.cuda import build  # imported only where a device decodes
 
     assert recipe.filling is not None, "there is a spec"

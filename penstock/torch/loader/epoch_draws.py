@@ -56,14 +56,14 @@ class EpochCounter:
         self._next, self._of_sampler = epoch, _epoch_of(order.sampler)
 
     def upcoming(self, order: TorchOrder) -> int:
-        """The number of the next epoch."""
+        """Return the number of the next epoch."""
         given = _epoch_of(order.sampler)
         if given is not None and self._of_sampler is not None and given != self._of_sampler:
             return given
         return max(self._next, given) if given and self._of_sampler is None else self._next
 
     def take(self, order: TorchOrder) -> int:
-        """The number of the next epoch, which begins now."""
+        """Return the number of the next epoch, which begins now."""
         number = self.upcoming(order)
         order.set_sampler_epoch(number)
         self._next, self._of_sampler = number + 1, _epoch_of(order.sampler)
@@ -213,7 +213,7 @@ def _run_to_end(recipe: Recipe, saved: State) -> None:
 
 
 def _keeps_workers(settings: TorchSettings, recipe: Recipe, resume: Resume) -> bool:
-    """Whether the workers of the epoch that is over would have stayed for the next one."""
+    """Return whether the workers of the epoch that is over would have stayed for the next one."""
     theirs = resume.position
     return settings.persistent and recipe.workers.processes == theirs.processes > 0 and theirs.of_ranks == 1
 

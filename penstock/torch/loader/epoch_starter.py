@@ -82,7 +82,7 @@ class EpochStarter:
         return self._make_iterator(self._open_epoch())
 
     def _open_epoch(self) -> OpenedEpoch:
-        """An epoch with new workers."""
+        """Return an epoch with new workers."""
         self._check_rationality()
         if self.overlap_epochs and self.persistent_workers and self._ahead is None:
             self._ahead = EpochAhead(self)

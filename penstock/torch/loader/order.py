@@ -56,7 +56,7 @@ class TorchOrder(Order):
         return {**shown, **{name: getattr(sampler, name) for name in names}}
 
     def draws_from_globals(self) -> tuple[bool, bool]:
-        """Whether the order may be drawn from torch's global generator; from other global ones."""
+        """Return whether the order may be drawn from torch's global generator; from other global ones."""
         if type(self.sampler) in _FIXED or self.unit is not None:
             return False, False
         if type(self.sampler) in _SHUFFLING:
@@ -81,7 +81,7 @@ class TorchSettings(Settings):
     restores_globals: bool = True  # whether a state that is resumed puts global random generators back
 
     def generators(self) -> list[torch.Generator]:
-        """The generators that loader and samplers were given."""
+        """Return the generators that loader and samplers were given."""
         return generators_of(self, self.order.index_sampler)
 
     def restore(self, states: Randomness) -> None:

@@ -87,7 +87,7 @@ class Randomness:
             raise StateError(f"the state's random generators cannot be restored: {error}") from error
 
     def equals(self, other: Randomness | None) -> bool:
-        """Whether every state is the same."""
+        """Return whether every state is the same."""
         return other is not None and self.dump() == other.dump()
 
     def dump(self) -> StateDict:
@@ -101,7 +101,7 @@ class Randomness:
 
     @classmethod
     def parse(cls, saved: State) -> Self:
-        """What :meth:`dump` gave.
+        """Return what :meth:`dump` gave.
 
         Raises StateError if it is damaged.
         """
@@ -122,7 +122,7 @@ def draw_seed(generator: torch.Generator | None = None) -> int:
 
 
 def generators_of(*holders: object) -> list[torch.Generator]:
-    """The generators that ``holders`` were given, and what they wrap as ``sampler``, each once."""
+    """Return the generators that ``holders`` were given, and what they wrap as ``sampler``, each once."""
     found: list[torch.Generator] = []
     for holder in holders:
         inner, depth = holder, 0

@@ -54,7 +54,7 @@ _SUBSETS: Final = (OwnSubset, Subset, TorchSubset)
 
 
 def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
-    """What ``iter(loader)`` decides.
+    """Return what ``iter(loader)`` decides.
 
     Raises ArgumentError if samples are records of a store, which cannot be collated.
     """
@@ -114,7 +114,7 @@ def choose_backend(loader: Any) -> str:
 
 
 def _starts_threads(context: object) -> bool:
-    """Whether a context's "processes" are threads, as those of MONAI's ``ThreadDataLoader``."""
+    """Return whether a context's "processes" are threads, as those of MONAI's ``ThreadDataLoader``."""
     process = getattr(context, "Process", None)
     return isinstance(process, type) and issubclass(process, threading.Thread)
 
@@ -153,11 +153,11 @@ class _Deliver:
     forms: Tree | None
 
     def rows(self, arrays: Tree) -> Batch:
-        """A batch over the memory of filled rows."""
+        """Return a batch over the memory of filled rows."""
         return self._pin(as_batch(arrays))
 
     def batch(self, batch: Batch) -> Batch:
-        """A collated batch; one that was collated without torch becomes tensors."""
+        """Return a collated batch; one that was collated without torch becomes tensors."""
         if isinstance(batch, ArrayBatch):
             batch = convert(batch.batch)
         if self.forms is not None:

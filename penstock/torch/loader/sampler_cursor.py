@@ -27,7 +27,7 @@ class TorchSamplerCursor(SamplerCursor):
     _is_constant: bool | None = None
 
     def count(self) -> int:
-        """How many indices the next draw gives: all that counts of a stream's index sampler."""
+        """Return how many indices the next draw gives: all that counts of a stream's index sampler."""
         if self._is_constant is None:
             self._is_constant = type(self.inner) is _InfiniteConstantSampler
         if not self._is_constant:

@@ -38,14 +38,14 @@ class Stateful(Protocol):
     """Anything with ``state_dict`` and ``load_state_dict``; ``isinstance`` asks for the two methods alone."""
 
     def state_dict(self) -> StateDict:
-        """Where it stands: picklable, and unchanged by what comes later."""
+        """Return where it stands: picklable, and unchanged by what comes later."""
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from where ``state_dict`` was taken."""
 
 
 def defer_state(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator | None) -> Callable[[], StateDict]:
-    """What writes down the present state of a loader whose newest epoch is ``epoch``; taking it costs little."""
+    """Return what writes down the present state of a loader whose newest epoch is ``epoch``; taking it costs little."""
     if iterator is not None and may_have_state(settings.order):
         epoch.record_first_states(iterator.backend, settings.patience_s, missing_only=True)
     live, snapshot = epoch.position, epoch.snapshot
@@ -90,7 +90,7 @@ def _dump_order(order: TorchOrder, position: Position) -> StateDict:
 
 
 def parse_for_loader(state: State, settings: TorchSettings) -> Resume:
-    """What ``state`` asks of a loader with these settings.
+    """Return what ``state`` asks of a loader with these settings.
 
     Raises StateError if it is no state, or one of a loader with another order.
     """
@@ -139,5 +139,5 @@ def _begin_at_origin(resume: Resume) -> None:
 
 
 def may_have_state(order: TorchOrder) -> bool:
-    """Whether the dataset, or its iterator, could have a ``state_dict``."""
+    """Return whether the dataset, or its iterator, could have a ``state_dict``."""
     return order.is_stream or is_stateful(order.dataset)

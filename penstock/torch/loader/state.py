@@ -183,7 +183,7 @@ def _parse_beginning(saved: Mapping[str, State]) -> EpochDraws:
 
 
 def parse(state: State) -> Resume:
-    """What ``state`` asks for.
+    """Return what ``state`` asks for.
 
     Raises StateError if it is no state of a loader, or damaged.
     """

@@ -97,7 +97,7 @@ def _replace_inner(wrapper: DatasetLike, **inner: DatasetLike) -> DatasetLike:
 
 
 def _is_worth_replacing(kind: type, before: list[DatasetLike], after: list[DatasetLike]) -> bool:
-    """Whether an inner dataset was compiled, or torch's wrapper hides an inner dataset that fills batches."""
+    """Return whether an inner dataset was compiled, or torch's wrapper hides an inner dataset that fills batches."""
     if any(new is not old for new, old in zip(after, before, strict=True)):
         return True
     return kind in {data.Subset, data.ConcatDataset} and any(spec_of(part) is not None for part in after)

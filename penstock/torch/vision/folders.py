@@ -140,13 +140,13 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         return {name: value for name, value in self.__dict__.items() if name != "_native"}
 
     def _has_own_methods(self) -> bool:
-        """Whether a subclass defines how samples are loaded."""
+        """Return whether a subclass defines how samples are loaded."""
         cls = type(self)
         is_same = cls.__getitem__ is NativeFolder.__getitem__ and cls.__len__ is datasets.DatasetFolder.__len__
         return not is_same or hasattr(self, "__getitems__")
 
     def _current_transform(self, *, recompile: bool = False) -> _FolderTransform | None:
-        """The program for the present transform and loader; None if nothing is native."""
+        """Return the program for the present transform and loader; None if nothing is native."""
         native = before = self._native
         if recompile or native is None or native.transform is not self.transform or native.loader is not self.loader:
             native = self._native = _FolderTransform(self.transform, self.loader)

@@ -46,7 +46,7 @@ class TorchvisionImages(NativeTransform):
 
 
 def as_pil(pixels: Array) -> PillowImage.Image:
-    """An image that is stored as its pixels, as a PIL image."""
+    """Return an image that is stored as its pixels, as a PIL image."""
     from PIL import Image
 
     if pixels.dtype != np.uint8 or pixels.shape[2] not in {1, 3}:

@@ -79,7 +79,7 @@ class NativeTransform:
 
 
 def _to_pil(array: Array, encoded: bytes) -> PillowImage.Image:
-    """A PIL image with the file's ``info`` (Exif and so on), which resizing and cropping keep."""
+    """Return a PIL image with the file's ``info`` (Exif and so on), which resizing and cropping keep."""
     from PIL import Image
 
     image = Image.fromarray(array)
@@ -89,7 +89,7 @@ def _to_pil(array: Array, encoded: bytes) -> PillowImage.Image:
 
 
 def read_max_pixels() -> int:
-    """The number of pixels above which Pillow raises, with its present settings."""
+    """Return the number of pixels above which Pillow raises, with its present settings."""
     from PIL import Image
 
     return 2 * Image.MAX_IMAGE_PIXELS if Image.MAX_IMAGE_PIXELS else (1 << 31) - 1

@@ -79,7 +79,7 @@ Translation = tuple[tuple[T.Op, ...], ImageType]
 
 
 def translate_image_transform(step: Transform, image: ImageType) -> Translation:
-    """The translation of one transform of images, for an image of this type.
+    """Return the translation of one transform of images, for an image of this type.
 
     Raises
     ------
@@ -143,7 +143,7 @@ _PILLOW_NUMBERS: Final = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic
 
 
 def _flatten(transform: Transform) -> list[Transform]:
-    """The transforms of nested containers, in order."""
+    """Return the transforms of nested containers, in order."""
     if type(transform) in {v1.Compose, v2.Compose} and isinstance(transform.transforms, (list, tuple)):
         inner: Sequence[Transform] = transform.transforms
     elif type(transform) is torch.nn.Sequential:
@@ -158,7 +158,7 @@ def _flatten(transform: Transform) -> list[Transform]:
 
 
 def _preset_transforms(preset: Transform) -> list[Transform]:
-    """The transforms that a classifier's ``weights.transforms()`` applies."""
+    """Return the transforms that a classifier's ``weights.transforms()`` applies."""
     return [
         v1.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias),
         v1.CenterCrop(preset.crop_size),
@@ -169,7 +169,7 @@ def _preset_transforms(preset: Transform) -> list[Transform]:
 
 
 def is_modified(transform: Transform) -> bool:
-    """Whether this object has a hook or a method of its own."""
+    """Return whether this object has a hook or a method of its own."""
     own = vars(transform)
     return bool({"forward", "__call__", "transform"} & own.keys()) or any(
         own.get(hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks")

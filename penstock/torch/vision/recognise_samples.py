@@ -39,7 +39,7 @@ _MASKS: Final = frozenset({"mask", "instances"})
 
 
 def makes_tensors(transform: Transform) -> bool:
-    """Whether a transform, or one inside it, makes tensors of PIL images."""
+    """Return whether a transform, or one inside it, makes tensors of PIL images."""
     inner = getattr(transform, "transforms", None)
     if isinstance(inner, list | tuple | torch.nn.ModuleList):
         return any(makes_tensors(step) for step in inner)

@@ -104,7 +104,7 @@ class TorchvisionSamples:
     def _type_values(
         self, values: Mapping[Index, Sample], image: Callable[[Sample], tuple[Sample, tuple[int, int]]]
     ) -> dict[Index, Sample]:
-        """The values in torchvision's types; ``image`` converts an image, and returns height and width, too."""
+        """Return the values in torchvision's types; ``image`` converts an image, and returns height and width, too."""
         kinds = self._selection.kind_of
         images = {name: image(value) for name, value in values.items() if kinds[name] == "image"}
         size = next(iter(images.values()))[1]
@@ -166,5 +166,5 @@ def _is_v2(transform: Transform) -> bool:
 
 
 def _as_tensor(array: Array) -> torch.Tensor:
-    """The array as a tensor: a view, or a copy of a read-only one, which torch does not have."""
+    """Return the array as a tensor: a view, or a copy of a read-only one, which torch does not have."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -16,12 +16,12 @@ __all__ = ["convert_to_srgb", "may_have_profile"]
 
 
 def may_have_profile(jpeg: bytes) -> bool:
-    """Whether a JPEG may hold an ICC profile."""
+    """Return whether a JPEG may hold an ICC profile."""
     return b"ICC_PROFILE\0" in jpeg
 
 
 def convert_to_srgb(image: Image) -> Image:
-    """A loaded picture in sRGB, of mode RGB or RGBA; the picture itself, if it has no profile.
+    """Return a loaded picture in sRGB, of mode RGB or RGBA; the picture itself, if it has no profile.
 
     The rendering intent is perceptual; alpha is unchanged.
 
@@ -54,7 +54,7 @@ def convert_to_srgb(image: Image) -> Image:
 
 
 def _as_convertible(image: Image) -> Image:
-    """The picture in a mode that profiles describe: palettes looked up, 16 bits reduced to 8."""
+    """Return the picture in a mode that profiles describe: palettes looked up, 16 bits reduced to 8."""
     from PIL.Image import fromarray
 
     if image.mode.startswith("I;16"):

@@ -108,7 +108,7 @@ def check_encoding(
 
 
 def _as_encodable(array: Array, format: str) -> Array:  # noqa: A002  # as `encode`
-    """The pixels as Pillow takes them; refuses what the format cannot hold."""
+    """Return the pixels as Pillow takes them; refuses what the format cannot hold."""
     pixels = np.asarray(array)
     channels = 1 if pixels.ndim == 2 else pixels.shape[2] if pixels.ndim == 3 else 0
     if channels not in {1, 2, 3, 4} or 0 in pixels.shape:

@@ -133,7 +133,7 @@ def read_orientation(encoded: bytes, max_pixels: int) -> int:
 
 
 def read_profile(encoded: bytes, max_pixels: int, *, is_gray: bool) -> bytes | None:
-    """The ICC profile of a file, if it is one of gray, or of RGB, pixels as is asked for; else None."""
+    """Return the ICC profile of a file, if it is one of gray, or of RGB, pixels as is asked for; else None."""
     if encoded.startswith(b"\xff\xd8") and not may_have_profile(encoded):
         return None
     with _open(encoded, max_pixels) as image:
@@ -194,7 +194,7 @@ def read_pixels(
 
 
 def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, form: DecodedForm) -> tuple[Array, int]:
-    """The whole image, and the factor by which it must still be reduced."""
+    """Return the whole image, and the factor by which it must still be reduced."""
     with _open(encoded, max_pixels, max_nbytes) as image:
         _check_jpeg(encoded, image)
         _seek_frame(image, form.frame, max_pixels)
@@ -259,7 +259,7 @@ def pil_pixels(image: Image) -> NDArray[np.uint8]:
 
 
 def pil_channel(image: Image) -> NDArray[np.generic]:
-    """The values of a PIL image of one channel, HW, as :func:`channel_pixels` gives them for its file."""
+    """Return the values of a PIL image of one channel, HW, as :func:`channel_pixels` gives them for its file."""
     if len(image.getbands()) != 1:
         raise UnsupportedImageError(
             f"a mask must have one channel, got a {image.format or 'PIL'} image of mode {image.mode} with "
@@ -391,7 +391,7 @@ def _seek_frame(image: ImageFile, frame: int, max_pixels: int) -> None:
 
 
 def _webp_size(webp: bytes) -> tuple[int, int]:
-    """The canvas size from a WebP header (RFC 9649); (0, 0) if it is damaged; libwebp then refuses the file."""
+    """Return the canvas size from a WebP header (RFC 9649); (0, 0) if it is damaged; libwebp then refuses the file."""
     chunk, body = webp[12:16], webp[20:30]
     if len(body) < 10:
         return 0, 0
@@ -441,7 +441,7 @@ def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:
 
 
 def _exotic(jpeg: bytes) -> str | None:
-    """The property of a refused JPEG that is not supported, by its frame header; None if there is none."""
+    """Return the property of a refused JPEG that is not supported, by its frame header; None if there is none."""
     if (frame := jpeg_markers.frame(jpeg)) is None:
         return None
     marker, bits, components = frame
@@ -461,7 +461,7 @@ class _BitReader:
         self._bits = int.from_bytes(content, "little")
 
     def read(self, count: int) -> int:
-        """The next bits as a number."""
+        """Return the next bits as a number."""
         value = self._bits & ((1 << count) - 1)
         self._bits >>= count
         return value
@@ -489,7 +489,7 @@ def _read_side(bits: _BitReader, is_small: int) -> int:
 
 
 def _find_codestream(encoded: bytes) -> bytes | None:
-    """The first bytes of the codestream: those of the file, or of the first box that has some."""
+    """Return the first bytes of the codestream: those of the file, or of the first box that has some."""
     if not encoded.startswith(_CONTAINER):
         return encoded[: 2 + _HEADER_NBYTES]
     at = 0
@@ -507,7 +507,7 @@ def _find_codestream(encoded: bytes) -> bytes | None:
 
 
 def is_deep_png(image: ImageFile) -> bool:
-    """Whether an opened image is a PNG of several channels of 16 bits."""
+    """Return whether an opened image is a PNG of several channels of 16 bits."""
     return image.format == "PNG" and len(image.tile) == 1 and image.tile[0].args in _BYTES
 
 
@@ -527,7 +527,7 @@ def read_deep_png(image: ImageFile, encoded: bytes) -> NDArray[np.uint16]:
 
 
 def loses_bits(image: ImageFile) -> bool:
-    """Whether Pillow reduces the samples of an opened image to 8 bits, or gives unsigned ones a sign."""
+    """Return whether Pillow reduces the samples of an opened image to 8 bits, or gives unsigned ones a sign."""
     if image.format == "TIFF":
         bits: tuple[int, ...] = image.tag_v2.get(258, (8,))  # type: ignore[attr-defined]  # of TIFF; BitsPerSample
         if len(image.getbands()) == 1:

@@ -63,7 +63,7 @@ def frame(jpeg: bytes) -> tuple[int, int, int] | None:
 
 
 def add_huffman_tables(jpeg: bytes) -> bytes | None:
-    """A sequential JPEG without Huffman tables, with the standard ones; None for other files.
+    """Return a sequential JPEG without Huffman tables, with the standard ones; None for other files.
 
     Frames of motion JPEG (AVI, cameras) are such. libjpeg-turbo decodes them with the same tables.
     """
@@ -92,7 +92,7 @@ def coefficient_nbytes(jpeg: bytes) -> int:
 
 
 def lacks_data(jpeg: bytes) -> bool:
-    """Whether a Huffman-coded file has less than an eighth of the bits that its blocks need at least.
+    """Return whether a Huffman-coded file has less than an eighth of the bits that its blocks need at least.
 
     Each block needs two bits or more (one, in the first scan of a progressive file). libjpeg fills in missing data: a
     header of some hundred bytes would cost as much time as the largest image.
@@ -116,7 +116,7 @@ def _blocks(jpeg: bytes, header: int) -> int:
 
 
 def has_metadata(jpeg: bytes) -> bool:
-    """Whether there is an APP1 segment (Exif or XMP) before the first scan."""
+    """Return whether there is an APP1 segment (Exif or XMP) before the first scan."""
     for marker, _ in iterate_segments(jpeg):
         if marker == _APP1:
             return True

@@ -52,7 +52,7 @@ class JpegStructure:
 
 
 def describe_jpeg(jpeg: bytes) -> JpegStructure:
-    """The structure of a file that begins as a JPEG does."""
+    """Return the structure of a file that begins as a JPEG does."""
     try:
         facts = _native.inspect(jpeg)
     except (_native.CorruptError, _native.UnsupportedError) as error:

@@ -90,7 +90,7 @@ class DecodedForm:
 
 
 def count_channels(mode: str) -> int | None:
-    """The number of channels of images in a mode; None where it depends on the file."""
+    """Return the number of channels of images in a mode; None where it depends on the file."""
     return _CHANNELS[mode]
 
 
@@ -117,7 +117,7 @@ def to_sixteen(gray: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 
 def from_picture(image: Image, mode: str) -> Array:
-    """The pixels of a loaded picture of Pillow in a mode; the array may be read-only.
+    """Return the pixels of a loaded picture of Pillow in a mode; the array may be read-only.
 
     Raises UnsupportedImageError if the picture has no form in this mode.
     """
@@ -163,7 +163,7 @@ def _deep_luma(pixels: NDArray[np.uint16]) -> NDArray[np.uint16]:
 
 
 def _find_sixteen(image: Image) -> NDArray[np.uint16] | None:
-    """The values of a gray picture of 16 bits; None for other pictures."""
+    """Return the values of a gray picture of 16 bits; None for other pictures."""
     if image.mode.startswith("I;16"):
         return np.asarray(image).astype(np.uint16)
     if image.mode == "I" and getattr(image, "format", None) == "PPM":  # brought to 16 bits, whatever its largest value
@@ -224,7 +224,7 @@ def _palette_mode(image: Image) -> str:
 
 
 def _find_alpha(image: Image, deep: NDArray[np.uint16]) -> NDArray[np.uint16] | None:
-    """The alpha of a gray picture of 16 bits, of which one value is transparent; None if none is."""
+    """Return the alpha of a gray picture of 16 bits, of which one value is transparent; None if none is."""
     key = image.info.get("transparency")
     return np.where(deep == key, 0, 0xFFFF).astype(np.uint16) if isinstance(key, int) else None
 

@@ -118,7 +118,7 @@ def _is_read_natively(encoded: bytes, scale: int, form: DecodedForm) -> bool:
 
 
 def in_mode(pixels: NDArray[np.uint8], jpeg: bytes, mode: str) -> Array:
-    """The RGB pixels of a JPEG in a mode."""
+    """Return the RGB pixels of a JPEG in a mode."""
     if mode == "RGB":
         return pixels
     is_gray = False
@@ -131,7 +131,7 @@ def in_mode(pixels: NDArray[np.uint8], jpeg: bytes, mode: str) -> Array:
 
 
 def decode_values(encoded: bytes, max_pixels: int, max_nbytes: int) -> NDArray[np.generic]:
-    """The values of an image of one channel (a mask), by the native decoder where it reads them."""
+    """Return the values of an image of one channel (a mask), by the native decoder where it reads them."""
     if encoded.startswith(_PNG):
         try:
             values: NDArray[np.generic] = _native.decode_values(encoded, max_pixels, max_nbytes=max_nbytes)
@@ -169,7 +169,7 @@ def repair_or_raise(
 
 
 def refuse_broken(error: DecodeError, on_truncated: str | None) -> DecodeError:
-    """The error to raise: where broken images are left out, a :class:`BrokenImageError` caused by ``error``."""
+    """Return the error to raise: where broken images are left out, a :class:`BrokenImageError` caused by ``error``."""
     if (on_truncated or get_policy()) != "skip" or isinstance(error, (BrokenImageError, *_NOT_BROKEN)):
         return error
     broken = BrokenImageError(error.message, **error.where)

@@ -41,7 +41,7 @@ _FLOAT_PREDICTOR: Final = 3
 
 
 def require_tifffile() -> Any:
-    """The module ``tifffile``; UnsupportedImageError, which names the extra, if it is not installed."""
+    """Return the module ``tifffile``; UnsupportedImageError, which names the extra, if it is not installed."""
     return _require("tifffile", "to decode this TIFF")
 
 

@@ -65,7 +65,7 @@ class _BatchMix:
         return mixed, self.mix_labels(labels, share)
 
     def mix_labels(self, labels: Batch, share: float) -> Batch:
-        """The targets of a batch whose images keep ``share`` of themselves: (n, num_classes) shares."""
+        """Return the targets of a batch whose images keep ``share`` of themselves: (n, num_classes) shares."""
         targets = self._shares(labels)
         return targets * share + targets[_partners(len(labels))] * (1 - share)
 
@@ -76,11 +76,11 @@ class _BatchMix:
         return np.random.Generator(np.random.Philox(counter=counter, key=np.array([self.seed, _KEY], np.uint64)))
 
     def _mix(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
-        """The mixed images, and the share of each image itself."""
+        """Return the mixed images, and the share of each image itself."""
         raise NotImplementedError
 
     def _shares(self, labels: Batch) -> Batch:
-        """One row of shares for each label."""
+        """Return one row of shares for each label."""
         if labels.ndim == 2:
             if self.num_classes not in {None, labels.shape[1]}:
                 raise ArgumentError(f"labels must have num_classes={self.num_classes} columns, got {labels.shape[1]}")
@@ -191,7 +191,7 @@ class CutMix(_BatchMix):
         self.layout = layout
 
     def draw_rectangle(self, width: int, height: int, *, batch: int, epoch: int = 0) -> tuple[int, int, int, int]:
-        """The rectangle of a batch of images of this size, x0, y0, x1, y1, for other code that mixes images."""
+        """Return the rectangle of a batch of images of this size, x0, y0, x1, y1, for other code that mixes images."""
         return self._rectangle(width, height, self._generator(batch, epoch))
 
     def _mix(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
@@ -235,5 +235,5 @@ def _as_native(images: Batch) -> tuple[Batch, Batch, Batch] | None:
 
 
 def _partners(count: int) -> list[int]:
-    """The partner of each image: the one before it; of the first, the last."""
+    """Return the partner of each image: the one before it; of the first, the last."""
     return [(i - 1) % count for i in range(count)]

@@ -67,7 +67,7 @@ class GaussianBlur(Op):
         return least + uniforms(keys, stream, 1) * (most - least)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
+        """Return the spec, unchanged."""
         if spec.dtype == "uint16":
             raise ArgumentError(f"{self!r} needs uint8 or float images, got uint16; put it after Normalize")
         return require_hwc(spec, self)

@@ -88,7 +88,7 @@ class ColorJitter(PixelOp):
         return params
 
     def image(self, image: Array, params: Params) -> Pixels:
-        """A new array, or the image where every step is left out."""
+        """Return a new array, or the image where every step is left out."""
         return apply_steps(require_pixels(image, self), self._steps(params))
 
     def native(self, image: Array, params: Params) -> Pixels:
@@ -130,7 +130,7 @@ class Grayscale(ProbabilisticOp):
         self.num_output_channels = num_output_channels
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """The spec, unchanged with three channels; nothing is known with one."""
+        """Return the spec, unchanged with three channels; nothing is known with one."""
         known = super().spec(spec)
         return known if self.num_output_channels == 3 else None
 
@@ -198,7 +198,7 @@ def apply_steps(image: Pixels, steps: Steps) -> Pixels:
 
 
 def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
-    """The range of factors; None to leave the step out."""
+    """Return the range of factors; None to leave the step out."""
     if is_number(bounds):
         if not 0 <= bounds < math.inf:
             raise ArgumentError(f"{what} must be a number of at least 0, or (least, most), got {bounds!r}")

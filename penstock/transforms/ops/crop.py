@@ -51,15 +51,15 @@ class CropOp(Op):
         self.size_ = as_height_width(size, type(self).__name__)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # the window decides
-        """The size of the window."""
+        """Return the size of the window."""
         return params[:, 2:4]
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """A spec of fixed size."""
+        """Return a spec of fixed size."""
         return replace(require_hwc(spec, self), height=self.size_[0], width=self.size_[1])
 
     def image(self, image: Array, params: Params) -> Array:
-        """The window; a view if it is inside the image."""
+        """Return the window; a view if it is inside the image."""
         return _window(image, params)
 
     def mask(self, mask: Array, params: Params) -> Array:
@@ -102,7 +102,7 @@ class CenterCrop(CropOp):
     """
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
-        """The window of each image."""
+        """Return the window of each image."""
         height, width = self.size_
         windows = [(_middle(w - width), _middle(h - height), width, height) for w, h in sizes.tolist()]
         return np.array(windows, np.int32).reshape(-1, 4)
@@ -164,7 +164,7 @@ class RandomCrop(CropOp):
         return self.padding_mode == "constant" and self.fill == (0, 0, 0)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """The window of each image; raises ArgumentError for an image that is too small."""
+        """Return the window of each image; raises ArgumentError for an image that is too small."""
         wanted = np.array(self.size_[::-1], np.int32)
         before, after = np.array(self.padding[:2], np.int32), np.array(self.padding[2:], np.int32)
         padded = sizes + before + after
@@ -185,7 +185,7 @@ class RandomCrop(CropOp):
         return params
 
     def image(self, image: Array, params: Params) -> Array:
-        """The window of the padded image; a view if it is inside the image."""
+        """Return the window of the padded image; a view if it is inside the image."""
         if self.padding_mode == "constant" and self.fill == (0, 0, 0):
             return _window(image, params)
         left, top, width, height = (int(v) for v in params)
@@ -278,7 +278,7 @@ class RandomResizedCrop(CropOp):
         self._log_ratio = low, high - low
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """The window of each image."""
+        """Return the window of each image."""
         windows: Params = _native.resized_crop_windows(
             keys.seed,
             keys.epoch,
@@ -292,17 +292,17 @@ class RandomResizedCrop(CropOp):
         return windows
 
     def window_range(self) -> tuple[float, ...]:
-        """What windows are allowed, in the native core's order."""
+        """Return what windows are allowed, in the native core's order."""
         return self.scale[0], self.scale[1] - self.scale[0], *self.ratio, *self._log_ratio
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The size of the result."""
+        """Return the size of the result."""
         result = np.empty((len(params), 2), np.int32)
         result[:] = self.size_[::-1]
         return result
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """A spec of fixed size."""
+        """Return a spec of fixed size."""
         return super().spec(require_resizable(spec, self))
 
     def image(self, image: Array, params: Params) -> Array:

@@ -73,7 +73,7 @@ class RandomPhotometricDistort(PixelOp):
         return params
 
     def image(self, image: Array, params: Params) -> Pixels:
-        """A new array, or the image where every step is left out."""
+        """Return a new array, or the image where every step is left out."""
         return _permute(apply_steps(require_pixels(image, self), _steps(params)), params)
 
     def native(self, image: Array, params: Params) -> Pixels:

@@ -70,7 +70,7 @@ class RandomErasing(Op):
         self.value = value if isinstance(value, str) else as_colour(value, "value")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """The rectangle of each image, and the seed of its noise, (n, 5)."""
+        """Return the rectangle of each image, and the seed of its noise, (n, 5)."""
         params = np.zeros((len(sizes), 5))
         few = uniforms(keys, stream, _FEW)
         params[:, 4] = few[:, 3]
@@ -83,11 +83,11 @@ class RandomErasing(Op):
         return params
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
+        """Return the spec, unchanged."""
         return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
-        """A new array, or the image where nothing is erased."""
+        """Return a new array, or the image where nothing is erased."""
         if params[2] == 0 or params[3] == 0:
             return image
         erased = image.copy()

@@ -30,15 +30,15 @@ class _Flip(Op):
         self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """Whether each image is mirrored: its number is below ``p``."""
+        """Return whether each image is mirrored: its number is below ``p``."""
         return uniforms(keys, stream, 1)[:, 0] < self.p
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
+        """Return the spec, unchanged."""
         return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
-        """A mirrored view, or the image."""
+        """Return a mirrored view, or the image."""
         return np.flip(image, self.axis) if params else image
 
     def mask(self, mask: Array, params: Params) -> Array:

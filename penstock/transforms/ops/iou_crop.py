@@ -75,7 +75,7 @@ class RandomIoUCrop(CropOp):
         self.trials = as_integer(trials, "trials", 1, 10_000)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # the interface
-        """The whole of each image, as for images without boxes."""
+        """Return the whole of each image, as for images without boxes."""
         params = np.zeros((len(sizes), 5), np.int32)
         params[:, 2:4] = sizes
         return params
@@ -83,7 +83,7 @@ class RandomIoUCrop(CropOp):
     def draw_by_boxes(
         self, keys: SampleKeys, sizes: Sizes, stream: int, boxes: Sequence[NDArray[np.float32]]
     ) -> Params:
-        """The window of each image."""
+        """Return the window of each image."""
         params = self.draw(keys, sizes, stream)
         per_round = 1 + 4 * self.trials
         for i, own in enumerate(boxes):
@@ -98,7 +98,7 @@ class RandomIoUCrop(CropOp):
         return params
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """A spec without a size."""
+        """Return a spec without a size."""
         return replace(require_hwc(spec, self), height=None, width=None)
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:

@@ -54,12 +54,12 @@ class ToLayout(Op):
         self.dtype = dtype
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec with the op's layout and dtype."""
+        """Return the spec with the op's layout and dtype."""
         self._check(require_hwc(spec, self).dtype)
         return replace(spec, layout=self.layout, dtype=self.dtype)
 
     def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing to draw
-        """A C-contiguous array; the same one where nothing changes."""
+        """Return a C-contiguous array; the same one where nothing changes."""
         self._check(image.dtype.name)
         if image.ndim == 2:
             image = image[:, :, None]

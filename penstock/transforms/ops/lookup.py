@@ -62,7 +62,7 @@ class LookupTable(ProbabilisticOp):
 
     @classmethod
     def gamma(cls, gamma: float, gain: float = 1.0, p: float = 1.0) -> Self:
-        """The table of ``255 * gain * (v / 255) ** gamma``: torchvision's ``adjust_gamma`` on PIL images.
+        """Return the table of ``255 * gain * (v / 255) ** gamma``: torchvision's ``adjust_gamma`` on PIL images.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class LookupTable(ProbabilisticOp):
         return cls([min(int((255 + 1 - 1e-3) * gain * math.pow(v / 255.0, gamma)), 255) for v in range(256)], p)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
+        """Return the spec, unchanged."""
         known = require_hwc(spec, self)
         if known.dtype not in {"uint8", None}:
             raise ArgumentError(f"{self!r} needs uint8 images, got {known.dtype}; {FLOAT_ADVICE}")

@@ -67,7 +67,7 @@ class Normalize(Op):
         return np.asarray(-np.array(self.mean) / np.array(self.std), np.float32)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec as float32."""
+        """Return the spec as float32."""
         if spec.channels is not None:
             self._check(spec.channels, "")
         return replace(require_hwc(spec, self), dtype="float32")
@@ -104,7 +104,7 @@ class Normalize(Op):
         return True
 
     def _get_scale(self, dtype: str) -> NDArray[np.float32]:
-        """The factor for a value of integers of a dtype."""
+        """Return the factor for a value of integers of a dtype."""
         return np.asarray(1.0 / (MAXIMA[dtype] * np.array(self.std)), np.float32)
 
     def _of_channels(self, dtype: str, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -120,13 +120,13 @@ class Normalize(Op):
 
 
 def _repeat(values: Sequence[float] | NDArray[np.float32], channels: int) -> tuple[float, ...]:
-    """One number for each channel."""
+    """Return one number for each channel."""
     repeated: list[float] = np.broadcast_to(np.asarray(values), channels).tolist()
     return tuple(repeated)
 
 
 def _numbers(values: Tree) -> tuple[float, ...]:
-    """One number or several as a tuple; empty for what is neither."""
+    """Return one number or several as a tuple; empty for what is neither."""
     listed = (values,) if is_number(values) else values
     try:
         return tuple(float(value) for value in listed)

@@ -61,12 +61,12 @@ class Pad(Op):
         self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # nothing drawn
-        """The size with the padding."""
+        """Return the size with the padding."""
         left, top, right, bottom = self.padding
         return sizes + np.array([left + right, top + bottom], np.int32)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The size with the padding."""
+        """Return the size with the padding."""
         left, top, right, bottom = self.padding
         width = None if require_hwc(spec, self).width is None else (spec.width or 0) + left + right
         return replace(spec, width=width, height=None if spec.height is None else spec.height + top + bottom)
@@ -149,13 +149,13 @@ class Letterbox(Op):
         return np.concatenate([(room - inner) // 2, inner], axis=1)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The size of the frame."""
+        """Return the size of the frame."""
         result = np.empty((len(params), 2), np.int32)
         result[:] = self.size_[::-1]
         return result
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """A spec of fixed size."""
+        """Return a spec of fixed size."""
         _require_bytes(require_resizable(spec, self).dtype, self)
         return replace(spec, dtype="uint8", height=self.size_[0], width=self.size_[1])
 

@@ -95,7 +95,7 @@ class _Augment(MapOp):
         self.filter, self.fill, self.mask_fill = move.filter, move.fill, move.mask_fill
 
     def image(self, image: Array, params: Params) -> Pixels:
-        """The chosen ops, one after another; the image itself where they are identities."""
+        """Return the chosen ops, one after another; the image itself where they are identities."""
         return self._apply(image, params, apply_steps, sharpen, lambda move: move.image)
 
     def native(self, image: Array, params: Params) -> Pixels:
@@ -137,13 +137,13 @@ class _Augment(MapOp):
         return reduce(lambda first, then: then @ first, onward) if onward else None
 
     def _moving_ops(self, params: Params) -> Iterator[tuple[Warp, Params]]:
-        """The chosen ops that move pixels, with their params."""
+        """Yield the chosen ops that move pixels, with their params."""
         for place, magnitude in params.reshape(-1, 2).tolist():
             if SPACE[int(place)] in _MOVING:
                 yield self.moving_op(SPACE[int(place)]), np.array([magnitude])
 
     def moving_op(self, name: str) -> Warp:
-        """The op of :data:`SPACE` that moves pixels by its params, the magnitude."""
+        """Return the op of :data:`SPACE` that moves pixels by its params, the magnitude."""
         return _MoveOp(name, self.filter, self.fill, self.mask_fill)
 
 

@@ -105,11 +105,11 @@ class Resize(Op):
         return np.array([self._size(width, height) for width, height in sizes.tolist()], np.int32).reshape(-1, 2)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The sizes of the results."""
+        """Return the sizes of the results."""
         return params
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """A spec of fixed size, if the size is (height, width)."""
+        """Return a spec of fixed size, if the size is (height, width)."""
         require_resizable(spec, self)
         height, width = self.size_ if isinstance(self.size_, tuple) else (None, None)
         return replace(spec, height=height, width=width)
@@ -180,13 +180,13 @@ def set_mask_filter(op: Op, mask_filter: str) -> None:
 
 
 def _find_centres(new: int, old: int) -> NDArray[np.int64]:
-    """The pixel that contains the centre of each new one, in integers: a centre on an edge falls on one side."""
+    """Return the pixel that contains the centre of each new one, in integers: a centre on an edge falls on one side."""
     found: NDArray[np.int64] = (2 * np.arange(new) + 1) * old // (2 * new)
     return found
 
 
 def _find_corners(new: int, old: int) -> NDArray[np.int64]:
-    """The pixel that contains the upper left corner of each new one, in float32, as torch computes it."""
+    """Return the pixel that contains the upper left corner of each new one, in float32, as torch computes it."""
     scale = np.float32(old) / np.float32(new)
     found: NDArray[np.int64] = np.minimum((np.arange(new, dtype=np.float32) * scale).astype(np.int64), old - 1)
     return found

@@ -46,7 +46,7 @@ def resize_opencv(image: NDArray[np.uint8], width: int, height: int, filter: str
 
 
 def _weights(source: int, target: int, filter: str) -> NDArray[np.float64]:  # noqa: A002
-    """The weight of each source pixel for each target pixel, (target, source)."""
+    """Return the weight of each source pixel for each target pixel, (target, source)."""
     inverse = target / source
     scale = 1 / inverse
     weights = np.zeros((target, source))

@@ -103,7 +103,7 @@ class SanitizeBoundingBoxes(BoxOp):
     def keep(
         self, boxes: NDArray[np.float32], visible: NDArray[np.float64], size: tuple[int, int]
     ) -> NDArray[np.bool_]:
-        """Which objects stay: those inside the image that are large and visible enough."""
+        """Return which objects stay: those inside the image that are large and visible enough."""
         sides = boxes[:, 2:] - boxes[:, :2]
         inside = np.all((boxes >= 0) & (boxes <= np.tile(np.asarray(size, np.int64), 2)), axis=1)
         large = np.all(sides >= self.min_size, axis=1) & (box_areas(boxes) >= self.min_area)

@@ -146,7 +146,7 @@ class Invert(ProbabilisticOp):
 
 
 def posterize(image: Pixels, bits: int) -> Pixels:
-    """The highest ``bits`` bits of each value."""
+    """Return the highest ``bits`` bits of each value."""
     kept: Pixels = image & np.uint8(256 - (1 << (8 - bits)))
     return kept
 

@@ -74,14 +74,14 @@ class MapOp(PixelOp):
         return self.move_and_place(boxes, params, size)[0]
 
     def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright boxes around the mapped corners."""
+        """Return the upright boxes around the mapped corners."""
         onward = self.onward(params, size)
         return boxes if onward is None else place_boxes(boxes, onward, size)
 
     def move_and_place(
         self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The upright boxes around the mapped corners, clipped and not."""
+        """Return the upright boxes around the mapped corners, clipped and not."""
         placed = self.place(boxes, params, size)
         return clip_boxes(placed, size) if placed is not boxes else boxes, placed
 
@@ -117,7 +117,7 @@ class Warp(MapOp):
         raise NotImplementedError(f"{type(self).__name__} must define matrix")
 
     def image(self, image: Array, params: Params) -> Pixels:
-        """A new array, or the image itself for the identity."""
+        """Return a new array, or the image itself for the identity."""
         pixels = require_pixels(image, self)
         matrix = self.matrix(params, (image.shape[1], image.shape[0]))
         return pixels if matrix is None else _transform(pixels, matrix, self.filter, self.fill)
@@ -184,7 +184,7 @@ class RandomRotation(Warp):
         self.degrees = as_angles(degrees, "degrees")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """The angle of each image, (n, 1)."""
+        """Return the angle of each image, (n, 1)."""
         least, most = self.degrees
         return least + uniforms(keys, stream, 1) * (most - least)
 
@@ -299,7 +299,7 @@ class RandomPerspective(Warp):
         self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """Whether each image is changed, and the positions of its corners: (n, 9)."""
+        """Return whether each image is changed, and the positions of its corners: (n, 9)."""
         numbers = uniforms(keys, stream, 9)
         reach = np.floor(self.distortion_scale * (sizes // 2))
         near = np.floor(numbers[:, 1:].reshape(-1, 4, 2) * (reach + 1)[:, None])
@@ -376,7 +376,7 @@ def _transform_native(image: Pixels, matrix: Matrix, filter: str, fill: tuple[in
 
 
 def _is_convex(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether quadrilaterals, (n, 4, 2), are convex, with their corners in clockwise order (y downwards)."""
+    """Return whether quadrilaterals, (n, 4, 2), are convex, with their corners in clockwise order (y downwards)."""
     edge = np.roll(corners, -1, axis=1) - corners
     following = np.roll(edge, -1, axis=1)
     turn = edge[:, :, 0] * following[:, :, 1] - edge[:, :, 1] * following[:, :, 0]

@@ -25,18 +25,18 @@ class FrameOp(Op):
     mask_fill: int = 0
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The size of the frame."""
+        """Return the size of the frame."""
         return params[:, 2:4]
 
     def image(self, image: Array, params: Params) -> Array:
-        """A new array, or the image itself."""
+        """Return a new array, or the image itself."""
         left, top, width, height = params.tolist()
         if image.shape[:2] == (height, width):
             return image
         return put_in_frame(image, left, top, width, height, colour_as_dtype(self.fill, image.shape, image.dtype, self))
 
     def mask(self, mask: Array, params: Params) -> Array:
-        """A new array, framed with ``mask_fill``, or the mask itself."""
+        """Return a new array, framed with ``mask_fill``, or the mask itself."""
         left, top, width, height = params.tolist()
         if mask.shape[:2] == (height, width):
             return mask
@@ -100,5 +100,5 @@ class RandomZoomOut(FrameOp):
         return np.concatenate([corners, frames], axis=1)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """A spec without a size."""
+        """Return a spec without a size."""
         return replace(require_hwc(spec, self), width=None, height=None)

@@ -95,7 +95,7 @@ class Chunk:
         )
 
     def take_images(self, positions: NDArray[np.int64]) -> Sequence[ImageLike]:
-        """The images at some positions."""
+        """Return the images at some positions."""
         images = self.images
         return images.take(positions) if isinstance(images, EncodedRows) else [images[i] for i in positions.tolist()]
 
@@ -104,7 +104,7 @@ class Chunk:
         return None if self.steps is None else self.steps[i]
 
     def boxes_of(self, i: int) -> object:
-        """The boxes of image ``i``; None if no op reads them."""
+        """Return the boxes of image ``i``; None if no op reads them."""
         return None if self.boxes is None else self.boxes[i]
 
     @property
@@ -114,7 +114,7 @@ class Chunk:
         return self.sizes
 
     def find_sizes(self) -> NDArray[np.int32]:
-        """The sizes that the native core reads in the headers; (0, 0) where it does not."""
+        """Return the sizes that the native core reads in the headers; (0, 0) where it does not."""
         if self.sizes is None:
             self.sizes = self.images.sizes if isinstance(self.images, EncodedRows) else _native.sizes(self.images)
         return self.sizes
@@ -144,7 +144,7 @@ class Chunk:
         return np.where(self.orientations[:, None] >= FIRST_TRANSPOSED, sizes[:, ::-1], sizes)
 
     def orientation_of(self, i: int) -> int:
-        """The orientation of image ``i``; 1 if none was read."""
+        """Return the orientation of image ``i``; 1 if none was read."""
         return 1 if self.orientations is None else int(self.orientations[i])
 
     def count_threads(self) -> int:

@@ -142,12 +142,12 @@ class PacketProgram(Program):
         )
 
     def find_late_mover(self) -> Op | None:
-        """The first op that the device applies and that moves boxes, keypoints or masks."""
+        """Return the first op that the device applies and that moves boxes, keypoints or masks."""
         late = [op for _, op in self._packets.augmenting]
         return next((op for op in late if type(op).boxes is not Op.boxes or type(op).mask is not Op.mask), None)
 
     def packet_spec(self) -> PacketSpec:
-        """What a batch holds of the image."""
+        """Return what a batch holds of the image."""
         return self._packets
 
     def _check_out(self, out: PacketRows) -> None:  # type: ignore[override]  # rows of bytes
@@ -255,7 +255,7 @@ class _Parts:
 
 
 def _pixel_packet(pixels: Array) -> Array:
-    """The packet of an image that was decoded here: CHW."""
+    """Return the packet of an image that was decoded here: CHW."""
     nbytes = 4 * _WORDS + -(-pixels.nbytes // _ALIGNMENT) * _ALIGNMENT
     packet = np.zeros(nbytes, np.uint8)
     packet[:8].view("<i4")[:] = _PIXELS, nbytes

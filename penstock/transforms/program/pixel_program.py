@@ -156,7 +156,7 @@ class TakePixels(Op):
         return replace(spec, channels=3) if self.converts else spec
 
     def image(self, image: ImageLike, params: Params) -> Array:
-        """The image itself, if it is an array of pixels, or in three channels."""
+        """Return the image itself, if it is an array of pixels, or in three channels."""
         if not isinstance(image, np.ndarray) or image.ndim != 3:
             return self.decode.image(image, params)
         return to_rgb(image) if self.converts else image

@@ -50,7 +50,7 @@ class Picture:
 
 
 def open_picture(image: ImageLike, decode: Decode) -> Picture:
-    """A picture of encoded bytes, a PIL image or HWC uint8 pixels; a JPEG is not decoded before it is pasted.
+    """Return a picture of encoded bytes, a PIL image or HWC uint8 pixels; a JPEG is not decoded before it is pasted.
 
     Raises ArgumentError if the pixels are not uint8 of shape (H, W, 3). Raises DecodeError if it cannot be decoded.
     """
@@ -73,7 +73,7 @@ def open_picture(image: ImageLike, decode: Decode) -> Picture:
 
 
 def decode_pictures(images: Sequence[ImageLike], decode: Decode, mixture: object) -> list[Pixels]:
-    """The pixels of whole images, which must be of one size, for ``mixture``.
+    """Return the pixels of whole images, which must be of one size, for ``mixture``.
 
     Raises ArgumentError if their sizes differ.
     """
@@ -180,7 +180,7 @@ def _paste_encoded(
 
 
 def as_mask_array(mask: ImageLike, size: tuple[int, int], decode: Decode) -> Array:
-    """A mask, encoded or HW, as an array of its picture's ``size``.
+    """Return a mask, encoded or HW, as an array of its picture's ``size``.
 
     Raises ArgumentError if it has another size.
     """

@@ -226,7 +226,7 @@ class Program:
             )
 
     def run(self, images: Sequence[ImageLike], keys: SampleKeys, sizes: NDArray[np.int32] | None = None) -> list[Array]:
-        """The result of each image as a new array of any shape; arguments and errors as for :meth:`fill`."""
+        """Return the result of each image as a new array of any shape; arguments and errors as for :meth:`fill`."""
         if not self._rowwise:
             raise ArgumentError(
                 f"{self!r} cannot run on images alone, because it transforms more; apply the pipeline sample by sample"
@@ -248,7 +248,7 @@ class Program:
         return self.fusion.decode is not None and self.fusion.decode.scale == "auto" and self.fusion.resized
 
     def run_one(self, image: ImageLike, keys: SampleKeys) -> ImageLike:
-        """The result of one image; errors are raised unchanged."""
+        """Return the result of one image; errors are raised unchanged."""
         failed: list[Failure] = []
         results = self._run(Chunk([image], keys, None), failed)
         if failed:
@@ -358,7 +358,7 @@ class Program:
         out[0] = apply_to_image(ops, self._layouts, one.images[0], one.keys, 0, steps, boxes)
 
     def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
-        """The results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""
+        """Return the results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""
         results: list[Array] = []
         for i, value in enumerate(self._run_fused(chunk, failed)):
             if value is None:

@@ -30,7 +30,7 @@ _KNOWN: Final = frozenset({RandomResizedCrop, CenterCrop, Resize, HorizontalFlip
 
 
 def fuse_first(ops: Sequence[Op], fusion: Fusion) -> int:
-    """How many of the first ops become a part of ``fusion``, which they extend."""
+    """Return how many of the first ops become a part of ``fusion``, which they extend."""
     for position, op in enumerate(ops):
         begun = fusion.stored or fusion.decode is not None or isinstance(op, Decode)
         if fusion.final or not begun or not op.fuse(fusion):

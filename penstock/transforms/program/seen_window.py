@@ -83,7 +83,7 @@ class SeenWindow:
         return cls(transform, steps, moved, (width, height), seen)
 
     def apply(self, part: Pixels, keys: SampleKeys, fields: Sample, kinds: Mapping[str, str]) -> dict[str, Sample]:
-        """The results of the whole pipeline.
+        """Return the results of the whole pipeline.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class SeenWindow:
         return moved
 
     def _draw(self, part: Pixels, keys: SampleKeys, steps: list[Step], boxes: Sample) -> Sample:
-        """The image after all ops; those after the window are appended to ``steps``."""
+        """Return the image after all ops; those after the window are appended to ``steps``."""
         ops, first = self.pipeline.ops, len(steps)
         warp = steps[0].op
         assert isinstance(warp, RandomAffine | RandomRotation)
@@ -129,7 +129,7 @@ class SeenWindow:
 
 
 def _are_drawn_natively(ops: Sequence[Op]) -> bool:
-    """Whether these ops change colours at most once, and bring uint8 images to a layout at most at the end."""
+    """Return whether these ops change colours at most once, and bring uint8 images to a layout at most at the end."""
     names = [type(op) for op in ops if type(op) not in _OF_BOXES]
     if names and isinstance(ops[-1], ToLayout) and ops[-1].dtype == "uint8":
         names.pop()

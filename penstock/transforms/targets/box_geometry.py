@@ -74,7 +74,7 @@ def box_areas(boxes: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def visible_shares(clipped: NDArray[np.float32], placed: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The visible area of each box: that of the clipped box / that of the box before; 0 for one without area."""
+    """Return the visible area of each box: that of the clipped box / that of the box before; 0 for one without area."""
     whole = box_areas(placed)
     return np.divide(box_areas(clipped), whole, out=np.zeros(len(whole)), where=whole > 0)
 

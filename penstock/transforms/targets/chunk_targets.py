@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 
 def moves_together(drawn: Sequence[Drawn]) -> bool:
-    """Whether :func:`move_columns` knows all of these ops."""
+    """Return whether :func:`move_columns` knows all of these ops."""
     return all(type(op) in _BY_ROWS or not _concerns_boxes(op) for op, _, _ in drawn)
 
 
@@ -50,7 +50,7 @@ def move_columns(
     objects: Index | None,
     drawn: Sequence[Drawn],
 ) -> dict[Index, Column] | None:
-    """The fields of a chunk after ops that :func:`moves_together` knows.
+    """Return the fields of a chunk after ops that :func:`moves_together` knows.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def infer_kinds(sample: Sample, mover: object = None) -> Tree:
 
 
 def unknown_kind_error(path: Path, mover: object, moved: Tree, left: Tree) -> ArgumentError:
-    """The error for the field at ``path``; ``moved`` and ``left``: kinds with which it moves, and does not."""
+    """Return the error for the field at ``path``; ``moved`` and ``left``: kinds with which it moves, and does not."""
     where = "" if len(path) == 1 else f", sample{''.join(f'[{step!r}]' for step in path)},"
     looks = _NOUNS[guess_kind(path[-1]) or "mask"]
     return ArgumentError(
@@ -145,7 +145,7 @@ def _nested(path: Path) -> Tree:
 
 
 def _can_be(kind: str, value: Sample) -> bool:
-    """Whether a value can be a target of this kind; numbers, text and 1-D masks (of tokens) cannot."""
+    """Return whether a value can be a target of this kind; numbers, text and 1-D masks (of tokens) cannot."""
     if isinstance(value, bytes | bytearray | memoryview):
         return kind == "mask"
     if isinstance(value, list | tuple):

@@ -71,7 +71,7 @@ class Step:
     size: tuple[int, int]
 
     def move(self, kind: str, value: Sample) -> Sample:
-        """A value of a kind that follows the image, after the op; instances as :class:`ObjectMasks`."""
+        """Return a value of a kind that follows the image, after the op; instances as :class:`ObjectMasks`."""
         op, params, size = self.op, self.params, self.size
         if kind == "mask":
             return op.mask(value, params)
@@ -102,7 +102,7 @@ class ChunkSteps(Sequence[list[Step]]):
             append_steps(self._lists, first, drawn)
 
     def shared(self) -> Sequence[Drawn] | None:
-        """The ops that move targets, if they are those of one plan for all images; else None."""
+        """Return the ops that move targets, if they are those of one plan for all images; else None."""
         if self._drawn is None or self._lists is None:
             return self._drawn
         begun = len(self._drawn) + (self._first is not None)
@@ -137,7 +137,7 @@ def append_steps(steps: Sequence[list[Step]], first: Op | None, drawn: Sequence[
 
 
 def leaves_targets(op: Op) -> bool:
-    """Whether a user's op, or a callable, leaves targets where they are; penstock's ops move what they must."""
+    """Return whether a user's op, or a callable, leaves targets where they are; penstock's ops move what they must."""
     is_own = isinstance(op, Lambda) or not type(op).__module__.startswith("penstock.")
     return is_own and not _moves_targets(type(op))
 
@@ -259,7 +259,7 @@ def _move(kind: str, value: Sample, steps: Sequence[Step]) -> Sample:
 
 
 def _open_instances(value: object, steps: Sequence[Step]) -> ObjectMasks:
-    """The masks of objects, in the size of the image before the first op on pixels."""
+    """Return the masks of objects, in the size of the image before the first op on pixels."""
     if isinstance(value, ObjectMasks):
         return value
     size = next((step.size for step in steps if step.op.takes_pixels), None)

@@ -68,7 +68,7 @@ class ObjectMasks:
 
     @classmethod
     def join(cls, parts: Sequence[ObjectMasks]) -> ObjectMasks:
-        """The objects of several, which have one size, one after another."""
+        """Return the objects of several, which have one size, one after another."""
         begins = np.cumsum([0, *(len(part.planes) for part in parts)]) * _BITS
         bits = np.concatenate([part.bits + begin for part, begin in zip(parts, begins, strict=False)])
         return cls(tuple(plane for part in parts for plane in part.planes), bits)
@@ -83,14 +83,14 @@ class ObjectMasks:
         return len(self.bits)
 
     def __getitem__(self, kept: NDArray[np.bool_]) -> ObjectMasks:
-        """The objects of some rows."""
+        """Return the objects of some rows."""
         bits = self.bits[kept]
         used = np.unique(bits // _BITS)
         planes = tuple(self.planes[place] for place in used.tolist()) or self.planes[:1]
         return ObjectMasks(planes, np.searchsorted(used, bits // _BITS) * _BITS + bits % _BITS)
 
     def move(self, op: Op, params: Params) -> ObjectMasks:
-        """The masks after an op."""
+        """Return the masks after an op."""
         if type(op).mask is Op.mask or not op.takes_pixels:
             return self
         if getattr(op, "mask_fill", 0):
@@ -99,25 +99,25 @@ class ObjectMasks:
         return ObjectMasks(tuple(op.mask(plane, params) for plane in self.planes), self.bits)
 
     def cut(self, where: NDArray[np.bool_]) -> ObjectMasks:
-        """The masks without some pixels."""
+        """Return the masks without some pixels."""
         inside = np.where(where, np.uint8(0), np.uint8(255))
         return ObjectMasks(tuple(plane & inside for plane in self.planes), self.bits)
 
     def union(self) -> NDArray[np.bool_]:
-        """Whether each pixel belongs to an object."""
+        """Return whether each pixel belongs to an object."""
         inside = np.zeros(self.planes[0].shape, np.bool_)
         for plane, bits in zip(self.planes, self._used(), strict=True):
             inside |= (plane & bits) != 0
         return inside
 
     def has_pixels(self) -> NDArray[np.bool_]:
-        """Whether each object has a pixel."""
+        """Return whether each object has a pixel."""
         seen = np.array([np.bitwise_or.reduce(plane, axis=None) for plane in self.planes], np.uint8)
         found: NDArray[np.bool_] = (seen[self.bits // _BITS] >> (self.bits % _BITS)) & 1 != 0
         return found
 
     def dense(self) -> NDArray[np.uint8]:
-        """The masks as one array, (n, height, width), 1 where the object is, owned by the caller."""
+        """Return the masks as one array, (n, height, width), 1 where the object is, owned by the caller."""
         width, height = self.size
         masks = np.empty((len(self), height, width), np.uint8)
         for row, bit in enumerate(self.bits.tolist()):
@@ -126,7 +126,7 @@ class ObjectMasks:
         return masks
 
     def _used(self) -> NDArray[np.uint8]:
-        """The bits of each plane that belong to objects."""
+        """Return the bits of each plane that belong to objects."""
         used = np.zeros(len(self.planes), np.uint8)
         np.bitwise_or.at(used, self.bits // _BITS, (1 << (self.bits % _BITS)).astype(np.uint8))
         return used

@@ -123,7 +123,7 @@ def object_fields(values: Mapping[Index, Sample], kinds: Mapping[Index, Tree], o
 
 
 def is_of_objects(name: Index, kind: Tree, value: Sample, op: Op) -> bool:
-    """Whether an op that removes objects removes rows of a field."""
+    """Return whether an op that removes objects removes rows of a field."""
     labels: Sequence[Index] | None = getattr(op, "labels", None)
     return kind in {"boxes", "instances"} or (may_be_of_objects(kind, value) if labels is None else name in labels)
 

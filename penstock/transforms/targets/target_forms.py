@@ -69,7 +69,7 @@ def refuse_other_size(mask: ImageLike, size: tuple[int, int]) -> None:
 
 
 def as_collatable(value: Tree) -> Tree:
-    """A C-contiguous and writable array, as torch needs it; other values unchanged."""
+    """Return a C-contiguous and writable array, as torch needs it; other values unchanged."""
     if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.writeable):
         return value.copy(order="C")
     return value

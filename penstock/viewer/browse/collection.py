@@ -138,7 +138,7 @@ class Collection:
         return image
 
     def is_kept(self, index: int, form: PictureForm) -> bool:
-        """Whether :meth:`picture` gives what was made before."""
+        """Return whether :meth:`picture` gives what was made before."""
         return self._kept.find((index, form)) is not None
 
     def picture(self, index: int, form: PictureForm) -> bytes:
@@ -181,7 +181,7 @@ class Collection:
             return None
 
     def is_reading(self, field: str) -> bool:
-        """Whether a thread is reading this column."""
+        """Return whether a thread is reading this column."""
         return field in self._columns and not self._columns[field].done()
 
     def close(self) -> None:

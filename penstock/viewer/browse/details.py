@@ -81,7 +81,7 @@ def _describe_field(name: str, field: Field, value: Value) -> JsonObject:
 
 
 def _show(value: Value) -> JsonObject:
-    """A value as text, and its length: of a text its characters, of bytes their number, of an array its rows."""
+    """Return a value as text, and its length: of a text its characters, of bytes their number, of an array its rows."""
     if value is None:
         return {"text": "", "length": 0, "is_cut": False, "is_absent": True}
     if isinstance(value, np.ndarray):

@@ -111,7 +111,7 @@ def _make_masks(found: Annotated, size: tuple[int, int]) -> tuple[list[JsonObjec
 def _iterate_masks(
     found: Annotated, size: tuple[int, int], scale: int, notes: list[str]
 ) -> Iterator[tuple[NDArray[np.bool_], JsonObject]]:
-    """The reduced mask of each class or object, and its name; ``notes`` get what cannot be drawn."""
+    """Yield the reduced mask of each class or object, and its name; ``notes`` get what cannot be drawn."""
     step = slice((scale - 1) // 2, None, scale)  # the middle of each square of pixels
     names = dict(enumerate(found.mask_classes))
     for given in found.masks:
@@ -147,7 +147,7 @@ def _find_runs(inside: NDArray[np.bool_]) -> list[list[int]]:
 
 
 def _name_object(found: Annotated, row: int) -> JsonObject:
-    """The class of an object: its number, or None, and its name."""
+    """Return the class of an object: its number, or None, and its name."""
     number = int(found.numbers[row]) if found.numbers is not None and row < len(found.numbers) else None
     name = found.object_names[row] if row < len(found.object_names) else "" if number is None else str(number)
     if number is not None and 0 <= number < len(found.object_classes):
@@ -156,7 +156,7 @@ def _name_object(found: Annotated, row: int) -> JsonObject:
 
 
 def _find_numbers(fields: Mapping[str, Value], names: Sequence[str], count: int) -> list[float | None]:
-    """A field with a number for each object, under one of its usual names; else None for each."""
+    """Return a field with a number for each object, under one of its usual names; else None for each."""
     for name in names:
         try:
             numbers = as_array(fields.get(name))

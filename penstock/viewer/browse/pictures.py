@@ -69,7 +69,7 @@ class _Cut(CropOp):
         super().__init__((y1 - y0, x1 - x0))
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
-        """The window of each image."""
+        """Return the window of each image."""
         x0, y0, x1, y1 = self._region
         return np.array([(x0, y0, x1 - x0, y1 - y0)] * len(sizes), np.int32).reshape(-1, 4)
 
@@ -124,14 +124,14 @@ def _one_at_a_time(width: int, height: int) -> AbstractContextManager[object]:
 
 
 def _reduce(image: Blob, mode: str, region: Region, target: tuple[int, int], on_truncated: str) -> Array:
-    """A part of a picture in the size ``target``; the whole is never in memory, where that can be."""
+    """Return a part of a picture in the size ``target``; the whole is never in memory, where that can be."""
     decoding = Decode(orient=True, mode=mode, scale="auto", quality=_SAMPLES, on_truncated=on_truncated)
     reduced: Array = Pipeline([decoding, _Cut(region), Resize(target[::-1])])(image)
     return reduced
 
 
 def _decode_whole(image: Blob) -> Array:
-    """All values of a picture, of any depth."""
+    """Return all values of a picture, of any depth."""
     if isinstance(image, np.ndarray):
         return image
     try:
@@ -155,7 +155,7 @@ def _find_mode(image: Blob) -> str | None:
 
 
 def _find_range(values: Array, form: PictureForm) -> tuple[float, float]:
-    """The values that become black and white."""
+    """Return the values that become black and white."""
     low, high = 0.0, 255.0
     if values.dtype == np.bool_:
         high = 1.0

@@ -28,7 +28,7 @@ _VALUE_LIMIT: Final = 1e38
 
 
 def show_session(request: Request) -> Response:
-    """What is viewed: ``{name, url, kind, total, fields, image, description, problems, features, start}``."""
+    """Return what is viewed: ``{name, url, kind, total, fields, image, description, problems, features, start}``."""
     session = session_of(request)
     collection, store = session.collection, session.collection.store
     fields = [
@@ -147,7 +147,7 @@ def _find_order(request: Request) -> NDArray[np.int64]:
 
 
 def _describe_values(request: Request, indices: list[int]) -> list[JsonObject]:
-    """What shows why records are in a list, and why there."""
+    """Return what shows why records are in a list, and why there."""
     from penstock.viewer.find.finder import finder_of
     from penstock.viewer.find.values import describe_values
 

@@ -33,7 +33,7 @@ def describe_differences(before: Record, after: Record, fields: Sequence[FieldPa
 
 
 def _show(value: Value, field: Field) -> str:
-    """A value as text, cut to a limit; of bytes and pixels their size."""
+    """Return a value as text, cut to a limit; of bytes and pixels their size."""
     if value is None:
         return "no value"
     if isinstance(value, bytes | bytearray | memoryview):

@@ -79,7 +79,7 @@ def make_boxes(
 
 
 def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:
-    """The pairs whose overlap is at least 0.1, over all records."""
+    """Return the pairs whose overlap is at least 0.1, over all records."""
     counts = np.diff(objects.offsets)[predicted.records]
     firsts = objects.offsets[predicted.records]
     ends = np.cumsum(counts)
@@ -110,7 +110,7 @@ def _compute_ious(one: Floats, other: Floats, crowds: NDArray[np.bool_]) -> Floa
 
 
 def match_boxes(predicted: Boxes, objects: Boxes, overlaps: Overlaps, iou: float) -> Indices:
-    """The object that each prediction takes: -1 none, -2 not counted (a crowd, or one of more than 100).
+    """Return the object that each prediction takes: -1 none, -2 not counted (a crowd, or one of more than 100).
 
     A prediction below a score does not change what those above it take: the result holds for every threshold.
     """
@@ -140,7 +140,7 @@ def match_boxes(predicted: Boxes, objects: Boxes, overlaps: Overlaps, iou: float
 
 
 def count_earlier(values: NDArray[np.int64] | NDArray[np.uint64]) -> Indices:
-    """How many earlier values are equal to each."""
+    """Return how many earlier values are equal to each."""
     order = np.argsort(values, kind="stable")
     begins = np.flatnonzero(np.diff(values[order], prepend=~values[order[:1]]) != 0)
     counts = np.empty(len(values), np.int64)
@@ -151,7 +151,7 @@ def count_earlier(values: NDArray[np.int64] | NDArray[np.uint64]) -> Indices:
 def judge_boxes(
     predicted: Boxes, objects: Boxes, overlaps: Overlaps, matched: Indices, *, iou: float, score: float
 ) -> Events:
-    """What each prediction of at least ``score`` is, and which objects none of them found.
+    """Return what each prediction of at least ``score`` is, and which objects none of them found.
 
     A prediction without an object of its class is of a wrong class if it overlaps a free object of another class by
     ``iou``, whose object is then found; else a duplicate, if it overlaps one of its class; else nothing is there.

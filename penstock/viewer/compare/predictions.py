@@ -193,7 +193,7 @@ class Predictions(Background):
         return events, *matching.select_records(events, SETS[kind], cell)
 
     def facts(self, index: int) -> list[JsonObject]:
-        """The class that is predicted for a whole picture, as a field of its record."""
+        """Return the class that is predicted for a whole picture, as a field of its record."""
         at = int(self.boxes.offsets[index])
         if self.has_boxes or at == self.boxes.offsets[index + 1]:
             return []
@@ -232,14 +232,14 @@ class Predictions(Background):
 
 
 def _find_label(schema: Schema) -> str:
-    """The field that has the class of a record; empty without one."""
+    """Return the field that has the class of a record; empty without one."""
     fields = schema.fields
     named = [name for name, field in fields.items() if field.kind == "label"]
     return next(iter([*named, *(name for name in CLASS_NAMES if name in fields and fields[name].kind == "int")]), "")
 
 
 def _find_list(schema: Schema, names: Names[str]) -> str:
-    """The field that has a number for each object: one of classes, or of a name; empty without one."""
+    """Return the field that has a number for each object: one of classes, or of a name; empty without one."""
 
     def is_list(name: str, field: Field) -> bool:
         if field.array is None or field.array.axes != (None,) or field.array.dtype.kind not in "biu":
@@ -300,7 +300,7 @@ class PredictedObjects:
 
 
 def read_predictions(path: Path) -> tuple[list[PredictedObjects], str]:
-    """The predictions of a file, and the column that names their images; an error says in which row it is."""
+    """Return the predictions of a file, and the column that names their images; an error says in which row it is."""
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise ArgumentError(f"predictions must be a file named {', '.join(TABLE_SUFFIXES)}, got {path.name!r:.200}")
     found: list[PredictedObjects] = []
@@ -327,7 +327,7 @@ def _find(columns: Mapping[str, str], names: Iterable[str]) -> str:
 
 
 def _parse(row: Mapping[str, Value], columns: Mapping[str, str], image: str) -> PredictedObjects:
-    """A prediction; ``columns`` has the names of columns by their small letters."""
+    """Return a prediction; ``columns`` has the names of columns by their small letters."""
     if not image:
         raise ValueError(f"it has none of the columns {', '.join(_NAMES)}, got {', '.join(columns)[:200]}")
     label, score = _parse_class(row, columns, image)
@@ -395,7 +395,7 @@ def _read_numbers(value: Value, name: str) -> list[float]:
 
 
 def _load(value: Value) -> Value:
-    """A value, or that of a cell of a CSV file that is written as JSON."""
+    """Return a value, or that of a cell of a CSV file that is written as JSON."""
     try:
         return json.loads(value) if isinstance(value, str) and value else value
     except (ValueError, RecursionError) as error:
@@ -444,7 +444,7 @@ def find_records(store: Store, column: str, images: Iterable[Name]) -> tuple[dic
 
 
 def _list_ways(store: Store, column: str) -> Iterator[tuple[str, Iterable[str]]]:
-    """How images may be named, and the name of each record."""
+    """Yield how images may be named, and the name of each record."""
     if column != "index":
         if "image_id" in store.schema and store.schema["image_id"].kind in {"int", "text"}:
             yield "the field image_id", map(str, store.column("image_id").tolist())

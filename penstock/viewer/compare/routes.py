@@ -86,7 +86,7 @@ def list_pairs(request: Request) -> Response:
 
 
 def show_pair(request: Request) -> Response:
-    """What differs between record ``before`` of the first store and record ``after`` of the second, by field."""
+    """Return what differs between record ``before`` of the first store and record ``after`` of the second, by field."""
     found = _comparison_of(request)
     records = []
     for name, side in (("before", found.before), ("after", found.after)):
@@ -112,7 +112,7 @@ def show_layers(request: Request) -> Response:
 
 
 def show_predictions(request: Request) -> Response:
-    """The file, its classes, and whether the annotations are read; the first request begins to read them."""
+    """Return the file, its classes, and whether the annotations are read; the first request begins to read them."""
     found = _predictions_of(request)
     return answer({
         "file": found.path.name, "kind": "boxes" if found.has_boxes else "labels", "count": len(found.boxes.classes),

@@ -93,7 +93,7 @@ class FieldPair:
         return np.where(is_class, self._numbers[np.where(is_class, values, 0)], values)
 
     def is_equal(self, before: Value, after: Value) -> bool:
-        """Whether two values mean the same."""
+        """Return whether two values mean the same."""
         if self._numbers is not None and after is not None:
             after = self.renumber(np.asarray(after))
             before = None if before is None else np.asarray(before)

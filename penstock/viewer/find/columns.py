@@ -86,7 +86,7 @@ class FilterNumbers:
         return np.isnan(self.values) if self.values.dtype.kind == "f" else np.asarray(self.values == -1)
 
     def sort_keys(self) -> Array:
-        """What records are sorted by, (n,): floats, of several values the largest; NaN where there is none."""
+        """Return what records are sorted by, (n,): floats, of several values the largest; NaN where there is none."""
         values = self.values.astype(np.float64)
         if self.offsets is None:
             return np.where(self.missing(), np.nan, values)
@@ -145,13 +145,13 @@ FilterColumn = FilterNumbers | FilterTexts
 
 
 def has_any(mask: Mask, offsets: NDArray[np.int64]) -> Mask:
-    """Whether one of the objects ``offsets[i]`` to ``offsets[i + 1]`` of each record fits, (n,)."""
+    """Return whether one of the objects ``offsets[i]`` to ``offsets[i + 1]`` of each record fits, (n,)."""
     counts = np.append(0, np.cumsum(mask))
     return np.asarray(counts[offsets[1:]] > counts[offsets[:-1]])
 
 
 def _read_number(text: str) -> float | None:
-    """The number that a text is; None if it is none."""
+    """Return the number that a text is; None if it is none."""
     try:
         number = float({"true": "1", "false": "0"}.get(text.lower(), text))
     except ValueError:
@@ -160,7 +160,7 @@ def _read_number(text: str) -> float | None:
 
 
 def match_text(operand: QueryToken) -> Callable[[str], bool]:
-    """What tells whether a text contains the operand, or, if it has ``*``, ``?`` or ``[``, fits it as a whole.
+    """Return what tells whether a text contains the operand, or, if it has ``*``, ``?`` or ``[``, fits it as a whole.
 
     Lower and upper case are equal. The time is linear in the length of the text. QueryError if it has too many stars.
     """

@@ -73,7 +73,7 @@ MEASURED: Final[dict[str, MeasuredName]] = {
 
 
 def finder_of(session: Session) -> Finder:
-    """The finder of a viewer, made at the first call."""
+    """Return the finder of a viewer, made at the first call."""
     finder: Finder = session.part("find", lambda: Finder(session.collection))
     return finder
 
@@ -119,12 +119,12 @@ class Finder:
         return self._schema[name].classes if name in self._schema else ()
 
     def parse(self, query: str) -> tuple[Condition | None, bool]:
-        """The tree of a filter, and whether it needs the scan; QueryError if it cannot be read."""
+        """Return the tree of a filter, and whether it needs the scan; QueryError if it cannot be read."""
         node = parse_query(query)
         return node, node is not None and self._check(node)
 
     def _check(self, node: Condition) -> bool:
-        """Whether a condition needs the scan. Errors of names and values are found before anything is read."""
+        """Return whether a condition needs the scan. Errors of names and values are found before anything is read."""
         if isinstance(node, Combination):
             return max(map(self._check, node.nodes))
         if self.is_search(node):
@@ -136,7 +136,7 @@ class Finder:
         return scans
 
     def needs_scan(self, name: QueryToken) -> bool:
-        """Whether a name needs the scan; QueryError if there is no such name."""
+        """Return whether a name needs the scan; QueryError if there is no such name."""
         if self.fields.kind(name.text) is not None:
             return False
         if name.text in self._schema:
@@ -161,7 +161,7 @@ class Finder:
         return functools.reduce(np.logical_or, found)
 
     def is_search(self, node: FieldTest) -> bool:
-        """Whether a test is a word to search for."""
+        """Return whether a test is a word to search for."""
         name = node.name.text
         is_known = self.fields.kind(name) is not None or name.removeprefix(".") in self._measured
         return not node.operator and (node.name.kind == "quoted" or not is_known)
@@ -208,12 +208,12 @@ class Finder:
         return find_problems(self.scan.facts, boxes, empty=empty, upright=self.fields.upright)
 
     def is_quick(self, name: str) -> bool:
-        """Whether the values of a name are there at once, as far as they are known, or the scan was started."""
+        """Return whether the values of a name are there at once, as far as they are known, or the scan was started."""
         name = name if self.fields.kind(name) is not None else self._fields_of.get(name, "")
         return self.fields.is_quick(name) or self.scan.generation > 0
 
     def outliers(self) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-        """What :func:`.problems.find_outliers` gives for what is known now."""
+        """Return what :func:`.problems.find_outliers` gives for what is known now."""
         with self.lock:
             generation = self.scan.generation
             if self._outliers is None or self._outliers[0] != generation:
@@ -221,7 +221,7 @@ class Finder:
             return self._outliers[1]
 
     def copies(self) -> Mask:
-        """The near-duplicates that are not the first record of their group, (n,)."""
+        """Return the near-duplicates that are not the first record of their group, (n,)."""
         found = self.duplicates()
         return np.asarray((found >= 0) & (found != np.arange(self.total)))
 
@@ -268,7 +268,7 @@ class FieldColumns:
         return next((name for name, each in self._schema.fields.items() if suits(name, each)), "")
 
     def kind(self, name: str) -> str | None:
-        """What a field is for filters: "number", "class" or "text"; None if it cannot be compared."""
+        """Return what a field is for filters: "number", "class" or "text"; None if it cannot be compared."""
         field = self._schema.fields.get(name)
         if field is None:
             return "text" if name == "key" or self._split_path(name) else None
@@ -281,7 +281,7 @@ class FieldColumns:
         return "number" if is_number else None
 
     def column(self, name: str) -> FilterColumn:
-        """The values of a field for which :meth:`kind` is not None; StoreError if they cannot be read."""
+        """Return the values of a field for which :meth:`kind` is not None; StoreError if they cannot be read."""
         path = self._split_path(name)
         if path is not None:
             return FilterTexts(lambda: self._iter_path(*path), len(self._store))
@@ -292,7 +292,7 @@ class FieldColumns:
         return self.numbers(name)
 
     def numbers(self, name: str) -> FilterNumbers:
-        """The values of a field of numbers, or of lists of them; of other arrays their number."""
+        """Return the values of a field of numbers, or of lists of them; of other arrays their number."""
         field, column = self._schema[name], self._read(name)
         if not isinstance(column, Ragged):
             is_class = field.kind == "label"
@@ -313,14 +313,14 @@ class FieldColumns:
         )
 
     def is_quick(self, name: str) -> bool:
-        """Whether the numbers of a field are there at once: they are no lists, were read before, or are few."""
+        """Return whether the numbers of a field are there at once: they are no lists, were read before, or are few."""
         field = self._schema.fields.get(name)
         if field is None or name in self._columns or len(self._store) <= _FEW:
             return True
         return field.array is None and self._collection.column(name) is not None
 
     def _read(self, name: str) -> Array | Ragged:
-        """The column of a field of numbers or arrays; kept."""
+        """Return the column of a field of numbers or arrays; kept."""
         with self._lock:
             if name not in self._columns:
                 field, is_stored, values = self._schema[name], name in self._store.schema, self._iter_values(name)
@@ -334,13 +334,13 @@ class FieldColumns:
             return self._columns[name]
 
     def _iter_values(self, name: str) -> Iterator[object]:
-        """The values of a small field, without pictures where the store can avoid them; nothing is kept."""
+        """Return the values of a small field, without pictures where the store can avoid them; nothing is kept."""
         if name in self._store.schema:
             return self._store._iter_values(name)  # noqa: SLF001  # a column would be kept, with the longest text's width
         return (each[name] for each in self._collection.iter_beside())
 
     def _iter_texts(self, name: str) -> Iterable[object]:
-        """The values of a field of text or JSON; texts are kept, if they are short enough."""
+        """Return the values of a field of text or JSON; texts are kept, if they are short enough."""
         if name in self._kept or self._schema[name].kind == "json":
             yield from self._kept.get(name) or self._iter_values(name)
             return
@@ -371,7 +371,7 @@ class FieldColumns:
 
 
 def _is_list(field: Field) -> bool:
-    """Whether a value is a list of any number of numbers."""
+    """Return whether a value is a list of any number of numbers."""
     return field.array is not None and field.array.axes == (None,)
 
 

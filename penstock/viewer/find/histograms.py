@@ -124,7 +124,7 @@ def _count_classes(chart: BarChart, classes: tuple[str, ...], values: NDArray[np
 
 
 def _count(places: NDArray[np.int64], fits: Mask, bars: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many values each bar has, and how many of them fit."""
+    """Return how many values each bar has, and how many of them fit."""
     counts = np.bincount(places, minlength=bars)
     return counts, np.bincount(places[fits], minlength=len(counts))
 
@@ -179,11 +179,11 @@ def _choose_edges(values: Array, *, by_ratio: bool) -> Array:
 
 
 def _round_up(step: float) -> float:
-    """The next of 1, 2, 5 times a power of ten."""
+    """Return the next of 1, 2, 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(base * power for base in (1, 2, 5, 10) if base * power >= step)
 
 
 def _write(number: float) -> str:
-    """A number as it is read back."""
+    """Return a number as it is read back."""
     return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else f"{number:.6g}"

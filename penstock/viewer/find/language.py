@@ -82,7 +82,7 @@ def parse_query(query: str) -> Condition | None:
 
 
 def quote(text: str) -> str:
-    """A text as it is written in a filter: as it is if it is one word, else in quotes."""
+    """Return a text as it is written in a filter: as it is if it is one word, else in quotes."""
     found = _TOKEN.fullmatch(text)
     if found is not None and found["word"] == text and text.lower() not in _KEYWORDS:
         return text

@@ -56,7 +56,7 @@ def list_order(finder: Finder, query: str, sort: str) -> NDArray[np.int64] | Non
 
 
 def check_sort(finder: Finder, sort: str) -> bool:
-    """Whether an order needs the scan; QueryError if it cannot be read."""
+    """Return whether an order needs the scan; QueryError if it cannot be read."""
     word, _, seed = sort.partition(":")
     if word == "random" and not (seed.isdecimal() and seed.isascii() and len(seed) < 19):
         raise QueryError(f"random must be followed by a seed, as in random:3, got {sort!r:.100}", len(word))

@@ -73,7 +73,7 @@ def find_problems(facts: Array, boxes: Ragged, *, empty: Mask, upright: bool | N
 
 
 def find_areas(boxes: Ragged) -> FilterNumbers:
-    """The area of each box; 0 where its width or height is not above 0, or a number of it is not finite."""
+    """Return the area of each box; 0 where its width or height is not above 0, or a number of it is not finite."""
     sides = boxes.values[:, 2:] - boxes.values[:, :2]
     is_right = np.isfinite(boxes.values).all(1) & (sides > 0).all(1)
     return FilterNumbers(np.where(is_right, sides.prod(1), np.float32(0)), boxes.offsets)

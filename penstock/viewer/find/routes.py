@@ -24,7 +24,7 @@ _SMALL: Final = 2000
 
 
 def show_names(request: Request) -> Response:
-    """What filters can compare: ``{names: [{name, kind, scans, about, classes}], problems: {name: about}}``."""
+    """Return what filters can compare: ``{names: [{name, kind, scans, about, classes}], problems: {name: about}}``."""
     finder, collection = finder_of(session_of(request)), session_of(request).collection
     names = [{"name": name, **each._asdict(), "classes": finder.classes(name)} for name, each in finder.names().items()]
     is_near = not collection.store.is_remote and collection.store.location.remote is None
@@ -45,7 +45,7 @@ def check_filter(request: Request) -> Response:
 
 
 def show_facts(request: Request) -> Response:
-    """How far the scan is: see :meth:`.scanning.Scan.progress`."""
+    """Return how far the scan is: see :meth:`.scanning.Scan.progress`."""
     return answer(finder_of(session_of(request)).scan.progress())
 
 

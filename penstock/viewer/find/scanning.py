@@ -169,7 +169,7 @@ class Scan:
 
 
 def measure(image: Blob | Array | None) -> Facts:
-    """The facts of a picture: a file, or pixels (height, width, channels); None: the record has no picture."""
+    """Return the facts of a picture: a file, or pixels (height, width, channels); None: the record has no picture."""
     if image is None:
         return Facts()
     if isinstance(image, np.ndarray) and image.ndim == 3:

@@ -48,7 +48,7 @@ _PLACE: Final = ("epoch", "batch", "total", "batches", "samples", "left_out", "r
 
 
 def read_number(values: Mapping[str, object], name: str) -> float:
-    """A finite number of what was read; 0 if it is none."""
+    """Return a finite number of what was read; 0 if it is none."""
     value = values.get(name)
     return value if isinstance(value, int | float) and math.isfinite(value) else 0
 
@@ -83,7 +83,7 @@ def list_sources(which: str | int) -> list[Path]:
 
 
 def make_point(before: Mapping[str, object], line: Mapping[str, object]) -> dict[str, object] | None:
-    """What has happened between two lines of sums; None if too little was delivered, or they do not fit.
+    """Return what has happened between two lines of sums; None if too little was delivered, or they do not fit.
 
     Times of stages are microseconds of work for a delivered sample; ``busy`` is the part of the time in which each
     worker worked, 0 to 1; ``ready``, ``under_way`` and ``limit`` are the batches at the end.
@@ -181,7 +181,7 @@ class LiveLoader:
                 self.slow.append(each)
 
     def describe(self, since: float) -> dict[str, object]:
-        """The loader as JSON, with the points after ``since``."""
+        """Return the loader as JSON, with the points after ``since``."""
         last = self.last
         errors = {
             str(each.get("index"))[:99]: {"key": _read_text(each, "key"), "reason": _read_text(each, "reason")}
@@ -234,7 +234,7 @@ class LiveSources:
             return found.key(record), picture
 
     def shows(self, url: str) -> bool:
-        """Whether the viewer's records are those of this store."""
+        """Return whether the viewer's records are those of this store."""
         return url == self._collection.store.url
 
     def collection(self, number: int) -> Collection:
@@ -266,7 +266,7 @@ class LiveSources:
 
 
 def parse_which(text: str) -> str | int:
-    """Which loaders the value of ``--attach`` names: "all", the number of a process, or a path."""
+    """Return which loaders the value of ``--attach`` names: "all", the number of a process, or a path."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 20 else text
 
 
@@ -299,7 +299,7 @@ def find_store(which: str | int) -> Store:
 
 
 def describe_running() -> list[str]:
-    """One line for each loader of this user that is iterated, or was when its process was killed."""
+    """Return one line for each loader of this user that is iterated, or was when its process was killed."""
     lines = []
     for path in list_sources("all"):
         try:

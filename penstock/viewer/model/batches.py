@@ -119,7 +119,7 @@ def _plan_by_torch(source: ModelSource, loader: DatasetLike, epoch: int, number:
 
 
 def _is_advanced(generator: torch.Generator) -> bool:
-    """Whether numbers were drawn since it was seeded."""
+    """Return whether numbers were drawn since it was seeded."""
     seeded = type(generator)().manual_seed(generator.initial_seed())
     return not seeded.get_state().equal(generator.get_state())
 

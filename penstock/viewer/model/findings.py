@@ -22,7 +22,7 @@ __all__ = ["find_batch_problems", "find_problems"]
 
 
 def find_problems(before: Annotated | None, after: Annotated, drawn: JsonObject) -> list[str]:
-    """What looks wrong in a sample, ``after``, of a record, ``before``; ``drawn``: the sample as JSON."""
+    """Return what looks wrong in a sample, ``after``, of a record, ``before``; ``drawn``: the sample as JSON."""
     boxes, earlier_boxes = _get_boxes(after), _get_boxes(before)
     found: list[str] = []
     if boxes is not None:
@@ -44,7 +44,7 @@ def find_problems(before: Annotated | None, after: Annotated, drawn: JsonObject)
 
 
 def find_batch_problems(described: Sequence[JsonObject]) -> list[str]:
-    """What looks wrong in the values of the images of a batch, as :func:`.pictures.describe_value` has them."""
+    """Return what looks wrong in the values of the images of a batch, as :func:`.pictures.describe_value` has them."""
     known = [values for values in described if "mean" in values]
     if not known:
         return []

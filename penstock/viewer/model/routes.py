@@ -39,7 +39,7 @@ _STEP_SIDE, _DRAW_SIDE, _SAMPLE_SIDE = 512, 192, 160
 
 
 def show_source(request: Request) -> Response:
-    """What is viewed: ``{total, seed, batches, has_loader}``."""
+    """Return what is viewed: ``{total, seed, batches, has_loader}``."""
     source = _source_of(request)
     of_loader = {"has_loader": source.loader is not None, "batches": length(source.loader)}
     return answer({"total": source.total, "seed": str(source.seed or 0), **of_loader})
@@ -72,7 +72,7 @@ def show_draws(request: Request) -> Response:
 
 
 def show_batch(request: Request) -> Response:
-    """A batch: ``{epoch, number, total, indices, fields, samples, warnings, notes}``."""
+    """Return a batch: ``{epoch, number, total, indices, fields, samples, warnings, notes}``."""
     source = _source_of(request)
     epoch, number = read_int(request, "epoch", 0, 0, _MOST), read_int(request, "number", 0, 0, 1 << 31)
     with naming_user_code():
@@ -105,7 +105,7 @@ def _source_of(request: Request) -> ModelSource:
 
 
 def _read_sample(request: Request) -> tuple[ModelSource, int, int, int]:
-    """What is viewed, and the index, the seed and the epoch that are asked for."""
+    """Return what is viewed, and the index, the seed and the epoch that are asked for."""
     source = _source_of(request)
     index = read_index(request, source.total)
     return source, index, read_int(request, "seed", source.seed or 0, 0, _MOST), read_int(request, "epoch", 0, 0, _MOST)

@@ -99,7 +99,7 @@ def is_viewable(value: object) -> bool:
 
 
 def open_source(given: DatasetLike) -> ModelSource:
-    """What a loader or a dataset is made of; an ArgumentError if it is none, a stream, or has no length."""
+    """Return what a loader or a dataset is made of; an ArgumentError if it is none, a stream, or has no length."""
     loader = given if _is_instance(given, DataLoader) else None
     if loader is not None and not isinstance(loader, DataLoader):
         from penstock.torch.loader.adopting import adopt
@@ -120,13 +120,13 @@ def open_source(given: DatasetLike) -> ModelSource:
 
 
 def _is_instance(value: object, own: type) -> bool:
-    """Whether it is of a class of penstock, or of torch's of the same name."""
+    """Return whether it is of a class of penstock, or of torch's of the same name."""
     torch_data = sys.modules.get("torch.utils.data")
     return isinstance(value, own) or (torch_data is not None and isinstance(value, getattr(torch_data, own.__name__)))
 
 
 def _is_known(part: object) -> bool:
-    """Whether code, a function or the class of an object, draws from no global generator."""
+    """Return whether code, a function or the class of an object, draws from no global generator."""
     module = str(getattr(part, "__module__", None) or type(part).__module__)
     return part is None or (not isinstance(part, Lambda) and f"{module}.".startswith(_KNOWN))
 

@@ -139,7 +139,7 @@ def _name_op(op: Op) -> str:
 
 
 def _describe_op(op: Op) -> str:
-    """An op with its arguments; a function of the user by its file and line."""
+    """Return an op with its arguments; a function of the user by its file and line."""
     given = op.fn if isinstance(op, Lambda) else op
     code = getattr(given, "__code__", None)
     return repr(given)[:1000] if code is None else f"{_name_op(op)}, {code.co_filename}, line {code.co_firstlineno}"

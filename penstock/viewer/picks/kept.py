@@ -53,7 +53,7 @@ class KeptPicks:
         self._seen: FileIdentity | None = None
 
     def load(self) -> tuple[Mask, int]:
-        """Which records are picked, (n,), and how many picked keys the store does not have.
+        """Return which records are picked, (n,), and how many picked keys the store does not have.
 
         Raises StoreError if the file cannot be read.
         """

@@ -110,7 +110,7 @@ def _make_quarantine(store: Store, indices: Indices, keys: Iterable[str]) -> Ite
 
 
 def _make_python(store: Store, indices: Indices, _keys: Iterable[str]) -> Iterable[str]:
-    """A line that makes a subset; ``dataset`` is a dataset of the store, whole."""
+    """Return a line that makes a subset; ``dataset`` is a dataset of the store, whole."""
     first, last, count = int(indices[0]), int(indices[-1]), len(indices)
     note = f"# {counted(count, 'record')} of {len(store):,}\n"
     if last - first + 1 == count:

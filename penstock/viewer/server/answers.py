@@ -25,7 +25,7 @@ _logger = logging.getLogger(__name__)
 
 
 def session_of(request: Request) -> Session:
-    """What the viewer of this request shows."""
+    """Return what the viewer of this request shows."""
     session: Session = request.app.state.session
     return session
 
@@ -37,7 +37,7 @@ def answer(value: object, status: int = 200) -> Response:
 
 
 def answer_error(request: Request, error: Exception) -> Response:
-    """An error as ``{"error": sentence}``: 400 for a wrong request, 422 for data that cannot be shown, else 500.
+    """Return an error as ``{"error": sentence}``: 400 for a wrong request, 422 for data that cannot be shown, else 500.
 
     The last is a fault of the viewer, and is logged with its traceback.
     """
@@ -50,7 +50,7 @@ def answer_error(request: Request, error: Exception) -> Response:
 
 
 def read_int(request: Request, name: str, default: int, low: int, high: int) -> int:
-    """An integer of the query, cut to ``low .. high``."""
+    """Return an integer of the query, cut to ``low .. high``."""
     text = request.query_params.get(name, str(default))
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
@@ -59,7 +59,7 @@ def read_int(request: Request, name: str, default: int, low: int, high: int) -> 
 
 
 def read_float(request: Request, name: str, default: float, low: float, high: float) -> float:
-    """A finite number of the query, cut to ``low .. high``."""
+    """Return a finite number of the query, cut to ``low .. high``."""
     text = request.query_params.get(name, str(default))
     try:
         value = float(text)

@@ -54,7 +54,7 @@ _HEADERS: Final = (
 
 
 def make_app(session: Session, token: str) -> ASGIApp:
-    """The application of a viewer, behind its guard."""
+    """Return the application of a viewer, behind its guard."""
     handlers = {**dict.fromkeys((*DATA_ERRORS, Exception), answer_error), HTTPException: _answer_refusal}
     app = Starlette(routes=list_routes(), exception_handlers=handlers)
     app.router.redirect_slashes = False
@@ -63,7 +63,7 @@ def make_app(session: Session, token: str) -> ASGIApp:
 
 
 def list_routes() -> list[BaseRoute]:
-    """What is answered: the files of the page, and the requests of each part."""
+    """Return what is answered: the files of the page, and the requests of each part."""
     files = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _TYPES}
 
     def send_file(request: Request) -> Response:
@@ -79,7 +79,7 @@ def list_routes() -> list[BaseRoute]:
 
 
 def _answer_refusal(request: Request, error: Exception) -> Response:
-    """What no route answers: another path, or another method."""
+    """Return what no route answers: another path, or another method."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     text = f"{request.method} is not answered here" if status == 405 else "there is nothing at this path"
     return answer({"error": text}, status)
@@ -124,7 +124,7 @@ class Guard:
 
 
 def _is_own(headers: Headers) -> bool:
-    """Whether a request names this machine, and comes from no other page."""
+    """Return whether a request names this machine, and comes from no other page."""
     hosts, origin = headers.getlist("host"), headers.get("origin")
     if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
         return False
@@ -132,7 +132,7 @@ def _is_own(headers: Headers) -> bool:
 
 
 def _is_short(headers: Headers) -> bool:
-    """Whether a request has no body, or one whose length is told and allowed."""
+    """Return whether a request has no body, or one whose length is told and allowed."""
     length = headers.get("content-length", "0")
     is_told = length.isascii() and length.isdecimal() and len(length) < 20
     return is_told and int(length) <= MAX_BODY_NBYTES and "transfer-encoding" not in headers

@@ -243,7 +243,7 @@ class ReadTimer:
 
 
 def is_stateful(value: object) -> TypeGuard[StatefulObject]:
-    """Whether a dataset or iterator has a state of its own."""
+    """Return whether a dataset or iterator has a state of its own."""
     return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
@@ -297,12 +297,12 @@ def _asks_for_tensors(error: BaseException) -> bool:
 
 
 def count_requested(index: Index) -> int:
-    """How many samples ``dataset[index]`` asks for: with a batch sampler in place of a sampler, several."""
+    """Return how many samples ``dataset[index]`` asks for: with a batch sampler in place of a sampler, several."""
     return max(1, len(index)) if isinstance(index, list) or (isinstance(index, np.ndarray) and index.ndim) else 1
 
 
 def chunk_location(error: BaseException, task: Task, start: int, stop: int) -> dict[str, object]:
-    """Where a chunk failed, for :func:`~.error_location.add_location`; empty if the error names the sample."""
+    """Return where a chunk failed, for :func:`~.error_location.add_location`; empty if the error names the sample."""
     where = getattr(error, "where", {})
     return {} if "index" in where else name_rows(task, start, stop)
 

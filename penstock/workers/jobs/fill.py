@@ -30,7 +30,7 @@ class SlotSource(Protocol):
     """Where slots come from: a :class:`~penstock.workers.slots.SlotPool`, or the memory of a worker process."""
 
     def take(self, nbytes: int) -> Lease:
-        """A lease on a slot of at least ``nbytes``."""
+        """Return a lease on a slot of at least ``nbytes``."""
         ...
 
 
@@ -153,13 +153,13 @@ class FillBuild(RowsBuild):
         return self._job.deliver(self.take_arrays(kept)) if len(kept) else NOTHING
 
     def kept_rows(self) -> NDArray[np.int64]:
-        """The rows that have a sample."""
+        """Return the rows that have a sample."""
         missing = self.missing()
         rows = self._rows[: self.rows]
         return np.setdiff1d(rows, list(missing)) if missing else rows
 
     def take_arrays(self, kept: NDArray[np.int64], replaced: Callable[[RaggedRows], object] | None = None) -> Tree:
-        """The arrays of the rows ``kept``; the build holds them no longer.
+        """Return the arrays of the rows ``kept``; the build holds them no longer.
 
         ``replaced``: called with each ragged leaf; what it returns, if that is not None, stands in its place.
         """
@@ -200,7 +200,7 @@ def _joined(
 
 
 def _lease(pool: SlotSource, layout: BatchLayout, spare_nbytes: int = 0) -> Lease:
-    """A slot of ``pool`` for a batch of this layout, with ``spare_nbytes`` behind its arrays.
+    """Return a slot of ``pool`` for a batch of this layout, with ``spare_nbytes`` behind its arrays.
 
     A batch larger than the machine's memory is refused before it is allocated: Linux promises more memory than it has,
     and would kill the process later without an error.

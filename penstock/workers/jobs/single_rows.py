@@ -62,7 +62,7 @@ class RowsBuild(BatchBuild):
         return [self._records[row] for row in sorted(self._records)] if self._records else []
 
     def missing(self) -> Collection[int]:
-        """The rows that have no sample."""
+        """Return the rows that have no sample."""
         return self._records.keys() if self._records and self._job.rules.on_error != "replace" else ()
 
     def build_rows(self, start: int, stop: int, *, singly: bool) -> None:
@@ -98,7 +98,7 @@ class RowsBuild(BatchBuild):
         """Build sample ``index`` with the key of ``row``, and put it into that row."""
 
     def _leaves_out(self, error: Exception) -> bool:
-        """Whether a row that fails with this error is left out, or replaced."""
+        """Return whether a row that fails with this error is left out, or replaced."""
         return self._job.tolerant or isinstance(error, BrokenImageError)
 
     def _build_singly(self, start: int, stop: int) -> None:

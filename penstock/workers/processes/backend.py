@@ -132,7 +132,7 @@ class IsolatedBackend(Backend):
         worker.is_changing = False
 
     def _choose(self, task: Task) -> WorkerProcess:
-        """The worker of a task."""
+        """Return the worker of a task."""
         return self.workers[task.seq % len(self.workers) if task.worker is None else task.worker]
 
     def _send(self, worker: WorkerProcess, task: Task) -> None:
@@ -202,7 +202,7 @@ class IsolatedBackend(Backend):
         return [None if worker in late else worker.take_first_state() for worker in self.workers]
 
     def _can_do_without(self, late: list[WorkerProcess]) -> bool:  # noqa: ARG002  # a default
-        """Whether the epoch may begin without the workers that have not started."""
+        """Return whether the epoch may begin without the workers that have not started."""
         return False
 
     def _recover_from_interrupt(self) -> None:

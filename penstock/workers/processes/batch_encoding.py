@@ -48,7 +48,7 @@ def pack(
     spans: list[BufferSpan] = []
 
     def hand_out(buffer: pickle.PickleBuffer) -> bool:
-        """Whether the buffer stays in the pickle."""
+        """Return whether the buffer stays in the pickle."""
         raw = buffer.raw()
         if raw.nbytes < _SMALL:
             return True

@@ -57,7 +57,7 @@ class CapturedError:
         return captured
 
     def rebuild(self, worker: int) -> BaseException:
-        """The exception again, to be raised in the parent."""
+        """Return the exception again, to be raised in the parent."""
         message = f"Caught {self.name} in DataLoader worker process {worker}.\nOriginal {self.text}"
         if self.whole is not None and isinstance(error := _unpickle(self.whole), PenstockError):
             error.locate(worker=worker).add_note(message)

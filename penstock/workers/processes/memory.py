@@ -109,7 +109,7 @@ class WorkerMemory:
         return self._leases[-1].bytes()[start : start + nbytes]
 
     def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """An array with arbitrary content, in the batch's memory unless it is small or the system refuses."""
+        """Return an array with arbitrary content, in the batch's memory unless it is small or the system refuses."""
         wanted = np.dtype(dtype)
         nbytes = wanted.itemsize * int(np.prod(shape, dtype=np.int64))
         memory = self.reserve(nbytes) if nbytes >= ALIGNMENT else None
@@ -134,7 +134,7 @@ class WorkerMemory:
         return self.store(memory)
 
     def view(self, span: BufferSpan) -> NDArray[np.uint8]:
-        """The bytes of a span of the batch that is being built."""
+        """Return the bytes of a span of the batch that is being built."""
         slot = next(slot for slot in self._slots if slot.number == span.slot)
         return slot.array[span.start : span.start + span.nbytes]
 

@@ -148,7 +148,7 @@ Message = ToWorker | FromWorker | SlotReport | SlotReturn
 
 
 def _split_task(task: Task) -> tuple[object, ...]:
-    """What a worker needs of a task; keys that are the indices are sent once."""
+    """Return what a worker needs of a task; keys that are the indices are sent once."""
     keys, indices = task.keys, task.indices
     drawn = None if keys.indices is indices else keys.indices
     return task.seq, indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal, task.size
@@ -183,7 +183,7 @@ def encode(message: Message) -> tuple[object, ...]:
 
 
 def decode(values: tuple[Any, ...]) -> Message:
-    """The message of a tuple that :func:`encode` made."""
+    """Return the message of a tuple that :func:`encode` made."""
     number, *rest = values
     message: Message = _MAKERS[number](*rest)
     return message

@@ -106,7 +106,7 @@ class RunningProcess:
             connection.close_remote()
 
     def has_exited(self) -> bool:
-        """Whether the process has exited."""
+        """Return whether the process has exited."""
         return has_exited(self.process)
 
     def kill(self) -> None:

@@ -74,7 +74,7 @@ class Channel:
         self.ended = False
 
     def fileno(self) -> int:
-        """The descriptor of the socket."""
+        """Return the descriptor of the socket."""
         return self._socket.fileno()
 
     @property
@@ -104,7 +104,7 @@ class Channel:
                 self._unsent.appendleft((left[sent:], []))
 
     def receive(self, *, wait: bool = True) -> RawMessage | None:
-        """The next whole message; None at the end, and None if there is none yet and the channel does not wait.
+        """Return the next whole message; None at the end, and None if there is none yet and the channel does not wait.
 
         ``wait``: false: do not wait, even if the channel is blocking.
         """
@@ -215,7 +215,7 @@ class SocketConnection:
         self.channel.flush()
 
     def receive(self) -> FromWorker | None:
-        """The next message; None if there is none yet, or no more."""
+        """Return the next message; None if there is none yet, or no more."""
         received = self.channel.receive()
         if received is None:
             return None
@@ -233,7 +233,7 @@ class SocketConnection:
         return message
 
     def unpack(self, payload: SlotPayload) -> Batch:
-        """The batch of a payload; its memory goes back to the worker when its last array is deleted."""
+        """Return the batch of a payload; its memory goes back to the worker when its last array is deleted."""
         return unpack_payload(payload, self._slots)
 
     def close_remote(self) -> None:

@@ -107,7 +107,7 @@ class Launcher:
 
     @classmethod
     def choose(cls, context: BaseContext | None, job: object) -> Launcher:
-        """The launcher for ``job`` in ``context``; None: chosen as described above.
+        """Return the launcher for ``job`` in ``context``; None: chosen as described above.
 
         Raises
         ------
@@ -189,7 +189,7 @@ def _note_unpicklable_attribute(error: Exception, args: tuple[object, ...]) -> N
 
 
 def _unpicklable_part(value: object, name: str, depth: int = 0) -> str:
-    """The innermost part of ``value`` that cannot be pickled, as an expression."""
+    """Return the innermost part of ``value`` that cannot be pickled, as an expression."""
     if hasattr(value, "__qualname__"):
         return name  # a function or a class: what is in it is not what is pickled
     parts = {f"{name}.{key}": part for key, part in getattr(value, "__dict__", {}).items()}
@@ -283,7 +283,7 @@ def _other_threads() -> list[str]:
 
 
 def _is_in_service_code(frame: FrameType) -> bool:
-    """Whether all frames of a thread's stack are service code.
+    """Return whether all frames of a thread's stack are service code.
 
     A thread that waits inside other code (``with lock: event.wait()``) may hold a lock of that code.
     """
@@ -292,7 +292,7 @@ def _is_in_service_code(frame: FrameType) -> bool:
 
 @functools.cache
 def _is_service(file: str) -> bool:
-    """Whether a file belongs to the modules in which service threads wait for work."""
+    """Return whether a file belongs to the modules in which service threads wait for work."""
     if file.startswith(_PACKAGE):
         return True
     installed = _INSTALLED.match(file)
@@ -314,7 +314,7 @@ def _parse_main() -> ast.Module | None:
 
 
 def _main_is_guarded() -> bool:
-    """Whether the main script can be imported without running the program again."""
+    """Return whether the main script can be imported without running the program again."""
     tree = _parse_main()
     tests = [] if tree is None else [node.test for node in tree.body if isinstance(node, ast.If)]
     return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))

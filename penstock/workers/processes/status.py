@@ -48,7 +48,7 @@ class StatusReading:
     text: str = ""
 
     def stacks(self) -> str:
-        """What the fault handler had written."""
+        """Return what the fault handler had written."""
         return self.text
 
 
@@ -193,7 +193,7 @@ class WorkerStatus:
         os.lseek(self.fd, _PAGE, os.SEEK_SET)
 
     def stacks(self) -> str:
-        """What the fault handler has written."""
+        """Return what the fault handler has written."""
         return bytes(self._memory[_PAGE:]).split(b"\0", 1)[0].decode("utf-8", "replace").strip()
 
     def request_stacks(self, pid: int) -> str | None:
@@ -209,7 +209,7 @@ class WorkerStatus:
 
 
 def collect_stacks(workers: Sequence[tuple[WorkerStatus, int]], timeout_s: float = 0.5) -> list[str]:
-    """The stacks of processes, given by status and pid. All are requested at once.
+    """Return the stacks of processes, given by status and pid. All are requested at once.
 
     Returns
     -------

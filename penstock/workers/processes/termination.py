@@ -27,7 +27,7 @@ _PAUSE_S: Final = 0.0005
 
 
 def has_exited(process: BaseProcess) -> bool:
-    """Whether a process has exited; it is no zombie then."""
+    """Return whether a process has exited; it is no zombie then."""
     if not process.is_alive():
         return True
     if getattr(process._popen, "method", None) == "forkserver" or not hasattr(os, "waitid"):  # type: ignore[attr-defined]  # noqa: SLF001  # whose child it is
@@ -65,7 +65,7 @@ def end_processes(processes: Iterable[BaseProcess]) -> list[BaseProcess]:
 
 
 def describe_exit(process: BaseProcess) -> str:
-    """How a process exited, as a predicate: "exited with code 1"."""
+    """Return how a process exited, as a predicate: "exited with code 1"."""
     code = process.exitcode
     if code is None:
         return "exited with an unknown code: something else in this program waited for it"

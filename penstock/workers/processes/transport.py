@@ -53,7 +53,7 @@ class Status(Protocol):
         ...
 
     def stacks(self) -> str:
-        """The stacks that the worker wrote last, on a crash or because it was asked; empty if it wrote none."""
+        """Return the stacks that the worker wrote last, on a crash or because it was asked; empty if it wrote none."""
         ...
 
 
@@ -82,11 +82,11 @@ class Connection(Protocol):
         ...
 
     def receive(self) -> FromWorker | None:
-        """The next message; None if there is none yet, or no more."""
+        """Return the next message; None if there is none yet, or no more."""
         ...
 
     def unpack(self, payload: SlotPayload) -> Batch:
-        """The batch of a payload; raises what unpickling it raises."""
+        """Return the batch of a payload; raises what unpickling it raises."""
         ...
 
 
@@ -131,7 +131,7 @@ class RunningWorker(Protocol):
         ...
 
     def has_exited(self) -> bool:
-        """Whether the worker has ended."""
+        """Return whether the worker has ended."""
         ...
 
     def kill(self) -> None:
@@ -159,7 +159,7 @@ class Transport(Protocol):
         ...
 
     def connect(self, worker: int) -> RunningWorker:
-        """A worker that is not started yet."""
+        """Return a worker that is not started yet."""
         ...
 
     def wait(self, workers: Sequence[RunningWorker], timeout_s: float) -> list[int]:
@@ -177,7 +177,7 @@ class Transport(Protocol):
         ...
 
     def collect_stacks(self, workers: Sequence[RunningWorker]) -> list[str]:
-        """What each worker is doing: its stack, or why there is none."""
+        """Return what each worker is doing: its stack, or why there is none."""
         ...
 
     def stop(self, workers: Sequence[RunningWorker]) -> None:

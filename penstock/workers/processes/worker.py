@@ -221,7 +221,7 @@ class JobRunner:
 
 
 def _unpicklable_sample(batch: Batch, task: Task) -> dict[str, object]:
-    """Which sample cannot be pickled if the batch is a list of samples, else the indices of all of them."""
+    """Return which sample cannot be pickled if the batch is a list of samples, else the indices of all of them."""
     indices = list(task.indices)
     if isinstance(batch, list) and len(batch) == len(indices):
         for index, sample in zip(indices, batch, strict=True):

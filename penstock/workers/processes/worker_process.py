@@ -34,7 +34,7 @@ class StartResult:
 
     @classmethod
     def from_message(cls, message: EpochStarted, worker: int) -> StartResult:
-        """The result that a worker has sent; a state that cannot be unpickled is an error."""
+        """Return the result that a worker has sent; a state that cannot be unpickled is an error."""
         try:
             return cls(unpack_state(message.state), message.error)
         except Exception as error:  # noqa: BLE001  # raised by wait_for_start()
@@ -143,7 +143,7 @@ class WorkerProcess:
         return result.state
 
     def unpack(self, message: BatchBuilt, job: Job | None) -> TaskResult:
-        """The batch of its oldest task, or the error in its place."""
+        """Return the batch of its oldest task, or the error in its place."""
         task, start = self.pending[0], time.perf_counter_ns()
         assert task.seq == message.seq, "a worker does its tasks in order"
         done = TaskResult(
@@ -184,15 +184,15 @@ class WorkerProcess:
             self.pending.popleft()
 
     def make_failure(self, task: Task, error: BaseException, rows: int = 0) -> TaskResult:
-        """An error in the place of a batch."""
+        """Return an error in the place of a batch."""
         return TaskResult(task.seq, error=error, rows=rows, task=task, worker=self._owner(task))
 
     def _owner(self, task: Task) -> int:
-        """The worker that a batch counts for: the one that the task was meant for, whichever built it."""
+        """Return the worker that a batch counts for: the one that the task was meant for, whichever built it."""
         return self.number if task.worker is None else task.worker
 
     def make_death_error(self, task: Task) -> WorkerError:
-        """The error of a task at which its process died."""
+        """Return the error of a task at which its process died."""
         pid, how = self.process.pid, self.running.exit_reason
         hint = " It was likely out of memory." if how == SIGKILL_EXIT else ""
         stacks = self.status.stacks()
@@ -217,7 +217,7 @@ class WorkerProcess:
         return max(0, self.running.count_finished() - self.received) if self.is_running else 0
 
     def describe(self, stack: str | None) -> str:
-        """What it is doing, and where; ``stack`` is None if its process has exited."""
+        """Return what it is doing, and where; ``stack`` is None if its process has exited."""
         where = f" on {self.running.place}" if self.running.place else ""
         who = f"worker {self.number} (pid {self.process.pid}{where})"
         if stack is None:
@@ -225,7 +225,7 @@ class WorkerProcess:
         return f"{who} has been busy for {self.status.busy_s:.1f} s with {self.describe_work()}, here:\n{stack}"
 
     def describe_work(self) -> str:
-        """What it is doing, in words."""
+        """Return what it is doing, in words."""
         batch, row = self.status.batch, self.status.row
         if batch < 0 and self.start_result is None:
             return "its start (worker_init_fn, or opening the dataset)"
@@ -233,7 +233,7 @@ class WorkerProcess:
         return name_samples(task, row, self.status.count) if row >= 0 else f"batch {task.seq}"
 
     def current_indices(self, task: Task) -> dict[str, object]:
-        """The index, or indices, of ``task`` that its current call asks for, for an error; empty if unknown."""
+        """Return the index, or indices, of ``task`` that its current call asks for, for an error; empty if unknown."""
         row = self.status.row
         if row < 0 or self.start_result is None:
             return {}

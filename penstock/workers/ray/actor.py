@@ -244,6 +244,6 @@ class _Channel:
             os.close(fd)
 
     def take_reply(self) -> Reply:
-        """The reply, which is not kept."""
+        """Return the reply, which is not kept."""
         reply, self._reply = self._reply, Reply()
         return reply

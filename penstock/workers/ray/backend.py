@@ -115,7 +115,7 @@ class RayBackend(IsolatedBackend):
         return worker if not self._is_movable or worker.has_started else self._find_started() or worker
 
     def _find_started(self) -> WorkerProcess | None:
-        """The least busy of the workers that have started."""
+        """Return the least busy of the workers that have started."""
         started = [worker for worker in self.workers if worker.has_started]
         return min(started, key=lambda worker: len(worker.pending), default=None)
 

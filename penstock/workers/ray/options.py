@@ -57,7 +57,7 @@ class RayWorkers:
                 raise ArgumentError(f"{name} of RayWorkers must be a number of at least 0, got {number!r}")
 
     def requested(self) -> dict[str, float]:
-        """What each worker asks for, by Ray's names of resources."""
+        """Return what each worker asks for, by Ray's names of resources."""
         asked = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory_nbytes or 0, **self.resources}
         return {name: amount for name, amount in asked.items() if amount}
 

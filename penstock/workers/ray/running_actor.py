@@ -81,15 +81,15 @@ class ActorMaker(Protocol):
     nbytes: int
 
     def is_connected(self) -> bool:
-        """Whether Ray is still the one that the actors are of."""
+        """Return whether Ray is still the one that the actors are of."""
         ...
 
     def make_actor(self) -> Any:
-        """A new actor of :class:`~penstock.workers.ray.actor.WorkerActor`."""
+        """Return a new actor of :class:`~penstock.workers.ray.actor.WorkerActor`."""
         ...
 
     def read_dead(self, node: str, path: str) -> StatusReading | None:
-        """The last status of an actor that is dead; None if that is not there."""
+        """Return the last status of an actor that is dead; None if that is not there."""
         ...
 
 
@@ -147,7 +147,7 @@ class RunningActor:
         return -1 if self.has_exited() else None
 
     def is_alive(self) -> bool:
-        """Whether the actor is alive, or waits for resources."""
+        """Return whether the actor is alive, or waits for resources."""
         return not self.has_exited()
 
     def join(self, timeout: float | None = None) -> None:
@@ -165,11 +165,11 @@ class RunningActor:
         self.replies.append(self._actor.start.remote(sent, identity, start, sys.path, self._status_path))
 
     def has_exited(self) -> bool:
-        """Whether the actor has exited or is lost."""
+        """Return whether the actor has exited or is lost."""
         return not self._is_usable() or bool(self._ray.wait([self.last], timeout=0)[0])
 
     def _is_usable(self) -> bool:
-        """Whether Ray may be asked about it."""
+        """Return whether Ray may be asked about it."""
         return not self.ended and self._transport.is_connected()
 
     def kill(self) -> None:
@@ -336,7 +336,7 @@ class RunningActor:
 
 
 def _describe_death(error: BaseException | None) -> str:
-    """How an actor died, as a predicate."""
+    """Return how an actor died, as a predicate."""
     lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
     told = next((line for line in lines if line.startswith("The actor ") and "unexpectedly" not in line), "")
     return f"died: {told or (lines[-1] if lines else 'Ray does not say how')}"
@@ -366,7 +366,7 @@ class _WritableView:
 
 
 def _is_mapped_writable(address: int, nbytes: int) -> bool:
-    """Whether this process has mapped these bytes of shared memory writable, as Linux says."""
+    """Return whether this process has mapped these bytes of shared memory writable, as Linux says."""
     if any(start <= address and address + nbytes <= stop for start, stop in _writable):
         return True
     try:

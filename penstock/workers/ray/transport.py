@@ -89,7 +89,7 @@ class RayTransport:
         return sorted({positions[ref] for ref in ready})
 
     def _read_session(self) -> tuple[str, str]:
-        """What tells the connection of this program to Ray from one that is made after ``ray.shutdown()``."""
+        """Return what tells the connection of this program to Ray from one that is made after ``ray.shutdown()``."""
         context = self.ray.get_runtime_context()
         return context.get_node_id(), context.get_job_id()
 
@@ -109,7 +109,7 @@ class RayTransport:
                 _logger.warning("a worker has not started after %g seconds: %s", _LATE_S, self._explain_wait())
 
     def _explain_wait(self) -> str:
-        """What an actor that has not started waits for."""
+        """Return what an actor that has not started waits for."""
         asked, free, there = self._options.requested(), self.ray.available_resources(), self.ray.cluster_resources()
         amounts = ", ".join(f"{name}: {free.get(name, 0):g} of {there.get(name, 0):g} free" for name in asked)
         wanted = ", ".join(f"{name}: {amount:g}" for name, amount in asked.items()) or "nothing"
@@ -146,7 +146,7 @@ class RayTransport:
         return worker.status.stacks()
 
     def read_dead(self, node: str, path: str) -> StatusReading | None:
-        """The last status of an actor that is dead, from the node that it was on; None if that is not there."""
+        """Return the last status of an actor that is dead, from the node that it was on; None if that is not there."""
         try:
             if node == self.node:
                 return read_status(path)

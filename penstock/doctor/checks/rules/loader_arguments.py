@@ -109,7 +109,7 @@ def find_unsharded_stream(subject: Subject) -> Iterator[Finding]:
 
 
 def is_unsharded(subject: Subject) -> bool:
-    """Whether it is a stream whose code, as far as it is the user's, gives every worker all samples."""
+    """Return whether it is a stream whose code, as far as it is the user's, gives every worker all samples."""
     if not subject.is_stream or subject.argument("worker_init_fn") is not None:
         return False
     if subject.functions.mentions("get_worker_info", "worker_info"):

@@ -74,7 +74,7 @@ def _find_unseeded(subject: Subject) -> Iterator[Finding]:
 
 
 def _is_global(generator: object) -> bool:
-    """Whether it is the generator of ``random``, ``numpy.random`` or torch's functions, which are seeded."""
+    """Return whether it is the generator of ``random``, ``numpy.random`` or torch's functions, which are seeded."""
     of_numpy = np.random.mtrand._rand  # noqa: SLF001  # the generator of np.random.*
     of_python = random.random.__self__  # type: ignore[attr-defined]  # the stub has it as a plain function
     return any(generator is own for own in (of_python, of_numpy, of_numpy._bit_generator, torch.default_generator))  # noqa: SLF001  # as above
@@ -107,7 +107,7 @@ def _is_generator(value: object) -> bool:
 
 
 def _seeds_workers(subject: Subject) -> bool:
-    """Whether the user's code seems to seed each worker's generators itself."""
+    """Return whether the user's code seems to seed each worker's generators itself."""
     init = subject.argument("worker_init_fn")
     if callable(init):
         try:

@@ -87,7 +87,7 @@ def find_open_handles(subject: Subject) -> Iterator[Finding]:
 
 
 def _find_handle(place: HeldObject) -> Handle | None:
-    """The kind of handle that ``place`` holds; None if it is closed or no handle."""
+    """Return the kind of handle that ``place`` holds; None if it is closed or no handle."""
     kind = place.kind
     if issubclass(kind, io.IOBase):
         in_memory = issubclass(kind, (io.BytesIO, io.StringIO))
@@ -130,7 +130,7 @@ def _is_inside(subject: Subject, value: object, place: HeldObject) -> bool:
 
 
 def _is_closed(value: Any) -> bool:
-    """Whether a handle is closed, by the attributes that libraries use for it."""
+    """Return whether a handle is closed, by the attributes that libraries use for it."""
     try:
         if type(value).__module__.partition(".")[0] == "h5py":
             return not value
@@ -149,7 +149,7 @@ def _is_standard(value: object) -> bool:
 
 
 def _reopens_after_fork(place: HeldObject) -> bool:
-    """Whether the class that holds the handle reads the process id: then it is assumed to reopen the handle."""
+    """Return whether the class that holds the handle reads the process id: then it is assumed to reopen the handle."""
     owner = type(place.owner)
     if place.owner is None or not is_user_code(owner):
         return False
@@ -187,7 +187,7 @@ def find_forked_locks(subject: Subject) -> Iterator[Finding]:
 
 
 def _is_locked(lock: object) -> bool:
-    """Whether a thread holds the lock. Before Python 3.14 an RLock shows this only in its repr."""
+    """Return whether a thread holds the lock. Before Python 3.14 an RLock shows this only in its repr."""
     locked = getattr(lock, "locked", None)
     return bool(locked()) if locked is not None else repr(lock).startswith("<locked")
 

@@ -34,7 +34,7 @@ def find(subject: Subject) -> Iterator[Finding]:
 
 
 def _count_turned(dataset: StoreDataset, samples: int) -> int:
-    """How many of some images are turned, where their boxes may not be."""
+    """Return how many of some images are turned, where their boxes may not be."""
     pipeline = as_pipeline(dataset.transform)
     decode = pipeline.ops[0] if pipeline is not None and pipeline.ops else None
     if not isinstance(decode, Decode) or decode.orient is not None or dataset.upright is not None:

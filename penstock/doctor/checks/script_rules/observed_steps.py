@@ -50,19 +50,19 @@ def find_blocking_copies(subject: ScriptSubject) -> Iterator[Finding]:
 
 
 def _has_alternative(subject: ScriptSubject, event: ScriptEvent) -> bool:
-    """Whether a machine with a device may copy by another line: this one is in one of two branches."""
+    """Return whether a machine with a device may copy by another line: this one is in one of two branches."""
     source = read_source(event.line.file)
     return not subject.has_device and source is not None and source.is_in_branch(event.line.line)
 
 
 def _mentions_pinning(subject: ScriptSubject) -> bool:
-    """Whether the script has the argument, perhaps with a value that differs where there is a device."""
+    """Return whether the script has the argument, perhaps with a value that differs where there is a device."""
     files = subject.places.files | {event.line.file for events in subject.events("copy") for event in events}
     return any("pin_memory" in line for file in files for line in linecache.getlines(file))
 
 
 def _describe_cost(subject: ScriptSubject) -> str:
-    """What copies take of a step, as it was measured."""
+    """Return what copies take of a step, as it was measured."""
     if not subject.has_device:
         return NO_DEVICE
     steps = None if subject.recording is None else subject.recording.steps
@@ -138,7 +138,7 @@ def find_cleanups(subject: ScriptSubject) -> Iterator[Finding]:
 
 
 def _controls_collection(event: ScriptEvent) -> bool:
-    """Whether the file turns Python's own collection off."""
+    """Return whether the file turns Python's own collection off."""
     return any("gc.disable" in line or "gc.freeze" in line for line in linecache.getlines(event.line.file))
 
 
@@ -161,7 +161,7 @@ def find_collation(subject: ScriptSubject) -> Iterator[Finding]:
 
 
 def _is_list_of_samples(layout: BatchParts) -> bool:
-    """Whether a batch is a list of samples, or holds lists of their parts."""
+    """Return whether a batch is a list of samples, or holds lists of their parts."""
     if layout.kind in {"mapping", "sequence"} and any(_is_list(part) for part in layout.parts):
         return True
     return _is_list(layout)

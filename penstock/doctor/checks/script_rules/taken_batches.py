@@ -84,6 +84,6 @@ def _warn_at(rule: str, line: SourceLine, what: str, advice: str, cost: str) -> 
 
 
 def _shuffles(loader: object) -> bool:
-    """Whether the loader has an order of its own in each epoch."""
+    """Return whether the loader has an order of its own in each epoch."""
     sampler = vars(loader).get("sampler")
     return sampler is not None and not isinstance(sampler, torch.utils.data.SequentialSampler)

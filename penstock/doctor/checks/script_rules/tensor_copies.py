@@ -129,7 +129,7 @@ class _CopyWatch:
         return tensor
 
     def _is_held(self, given: object) -> bool:
-        """Whether it is an array whose memory somebody else may have: then a copy may be right."""
+        """Return whether it is an array whose memory somebody else may have: then a copy may be right."""
         if not isinstance(given, np.ndarray):
             return False
         chain: list[object] = [given]

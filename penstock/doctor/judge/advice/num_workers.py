@@ -28,7 +28,7 @@ _CROWD: Final = 2
 
 
 def find(situation: Situation) -> Iterator[Advice]:
-    """The fewest workers that are near the best, and no more than cores where there are many more."""
+    """Yield the fewest workers that are near the best, and no more than cores where there are many more."""
     pipeline = situation.pipeline
     cores = max(math.ceil(pipeline.cores), 1)
     best = fewest_near_best(situation, most=max(2 * cores, 4 * cores if _waits_for_disks(situation) else 0, 4))
@@ -59,7 +59,7 @@ def find(situation: Situation) -> Iterator[Advice]:
 
 
 def _gives_all(loader: object) -> bool:
-    """Whether each of several workers would give all samples."""
+    """Return whether each of several workers would give all samples."""
     return loader is not None and is_unsharded(Subject(loader, 0))
 
 
@@ -86,7 +86,7 @@ def _add_thread(advice: Advice) -> Advice:
 
 
 def with_workers(pipeline: TrainingPipeline, number: int) -> TrainingPipeline:
-    """The pipeline with another number of workers; without workers now, sending and receiving are assumed."""
+    """Return the pipeline with another number of workers; without workers now, sending and receiving are assumed."""
     if pipeline.workers or not number:
         startup_ns = pipeline.startup_ns * number / max(pipeline.workers, 1)
         return replace(pipeline, workers=number, startup_ns=startup_ns)
@@ -98,7 +98,7 @@ def with_workers(pipeline: TrainingPipeline, number: int) -> TrainingPipeline:
 
 
 def fewest_near_best(situation: Situation, most: int) -> int:
-    """The fewest workers whose predicted speed is within 2 % of the best of up to ``most``."""
+    """Return the fewest workers whose predicted speed is within 2 % of the best of up to ``most``."""
     present = situation.pipeline.workers
     numbers: list[int] = sorted({1, *range(2, min(most, 8) + 1), *range(8, most + 1, 4), max(present, 1)})
     # Other programs are left out: against them, more workers would get more of the cores by their number alone.

@@ -71,7 +71,7 @@ def find_packing(situation: Situation) -> Iterator[Advice]:
 
 
 def _loads_whole_arrays(loader: object) -> bool:
-    """Whether the dataset's own code calls ``numpy.load`` for each sample, and never maps a file."""
+    """Return whether the dataset's own code calls ``numpy.load`` for each sample, and never maps a file."""
     code = getattr(getattr(type(getattr(loader, "dataset", None)), "__getitem__", None), "__code__", None)
     if code is None or "load" not in code.co_names:
         return False
@@ -80,7 +80,7 @@ def _loads_whole_arrays(loader: object) -> bool:
 
 
 def reads_a_store(situation: Situation) -> bool:
-    """Whether the dataset reads a store of penstock's."""
+    """Return whether the dataset reads a store of penstock's."""
     return situation.recording.settings.dataset == "StoreDataset"
 
 

@@ -46,7 +46,7 @@ class WatchedLoader(Protocol):
 
 
 def describe_loader(loader: WatchedLoader) -> LoaderSettings:
-    """The settings of a loader of torch's or penstock's."""
+    """Return the settings of a loader of torch's or penstock's."""
     is_own = _is_of_penstock(loader)
     num_workers = loader.num_workers
     kind = _kind_of_workers(loader, num_workers) if is_own else ("processes" if num_workers else "serial")
@@ -82,7 +82,7 @@ def _kind_of_workers(loader: WatchedLoader, num_workers: int) -> str:
 
 
 def describe_remote(loader: WatchedLoader) -> dict[str, int | str]:
-    """What a loader of penstock's has fetched from a remote store.
+    """Return what a loader of penstock's has fetched from a remote store.
 
     Returns
     -------

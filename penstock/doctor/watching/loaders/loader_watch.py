@@ -143,7 +143,7 @@ class LoaderWatch:
         return self.epoch
 
     def files(self) -> list[Path]:
-        """The files of its workers."""
+        """Return the files of its workers."""
         return sorted(self.folder.glob("*.events"))
 
     # steps
@@ -214,11 +214,11 @@ class LoaderWatch:
     # the result
 
     def waited_ns(self) -> int:
-        """How long the script waited for batches."""
+        """Return how long the script waited for batches."""
         return sum(step.wait for step in self.steps)
 
     def spent_ns(self) -> int:
-        """How long the script waited for batches and took steps."""
+        """Return how long the script waited for batches and took steps."""
         return sum(step.wait + max(step.length, 0) for step in self.steps)
 
     def count_samples(self) -> int:

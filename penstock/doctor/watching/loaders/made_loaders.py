@@ -40,7 +40,7 @@ class MadeLoaders:
         self._makings: dict[int, _Making] = {}
 
     def watch_init(self, original: Callable[..., None]) -> Callable[..., None]:
-        """An ``__init__`` of a loader that is noted here."""
+        """Return an ``__init__`` of a loader that is noted here."""
 
         @functools.wraps(original)
         def init(loader: object, *args: object, **kwargs: object) -> None:
@@ -52,7 +52,7 @@ class MadeLoaders:
         return init
 
     def is_successor(self, loader: object, former: object, began_ns: int) -> bool:
-        """Whether ``loader`` takes the place of ``former``, which was iterated first at ``began_ns``.
+        """Return whether ``loader`` takes the place of ``former``, which was iterated first at ``began_ns``.
 
         It does if both were made by the same call in the script, the later one when the former had been used, and they
         load the same: ``{name: DataLoader(...) for name in ("train", "val")}`` makes two loaders before one is used.
@@ -81,7 +81,7 @@ def _find_places() -> tuple[tuple[types.CodeType, int], ...]:
 
 
 def _find_common_traits(loader: object) -> tuple[object, ...]:
-    """What two loaders have in common that load the same."""
+    """Return what two loaders have in common that load the same."""
     attributes = vars(loader)
     dataset = attributes.get("dataset")
     kinds = tuple(type(attributes.get(name)) for name in ("sampler", "batch_sampler"))

@@ -189,12 +189,12 @@ class WorkObserver(Observer):
                 work.leave_batch()
 
     def _present(self) -> WorkRecorder | None:
-        """The recorder of this thread, while it builds a batch."""
+        """Return the recorder of this thread, while it builds a batch."""
         work: WorkRecorder | None = getattr(self._local, "work", None)
         return work if work is not None and work.is_busy else None
 
     def _begin_recording(self, batch: int) -> WorkRecorder | None:
-        """The recorder of this thread, which begins a part of a batch; None if nothing is to be recorded."""
+        """Return the recorder of this thread, which begins a part of a batch; None if nothing is to be recorded."""
         work: WorkRecorder | None = getattr(self._local, "work", None)
         if self._watcher is None:
             if self._control.is_stopped:

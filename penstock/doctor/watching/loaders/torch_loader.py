@@ -66,14 +66,14 @@ def _observe(watcher: Watcher, watch: LoaderWatch, epoch: EpochWatch) -> Iterato
 
 
 def _is_data_pipe(dataset: object) -> bool:
-    """Whether torch looks for the dataset's class, and changes it."""
+    """Return whether torch looks for the dataset's class, and changes it."""
     from torch.utils.data import IterDataPipe, MapDataPipe  # this module is imported before they are there
 
     return isinstance(dataset, (IterDataPipe, MapDataPipe))
 
 
 def _record_builds(watcher: Watcher, watch: LoaderWatch, epoch: EpochWatch) -> dict[str, object]:
-    """What takes the place of the loader's dataset and functions."""
+    """Return what takes the place of the loader's dataset and functions."""
     recording = BuildRecording(watch.loader, watch.folder, epoch.number, epoch.first_batch)
     ours = {"dataset": RecordedDataset(recording), "collate_fn": recording.collate}
     if not watch.loader.num_workers:

@@ -90,7 +90,7 @@ class BuildRecording:
     # torch's loader asks for a batch
 
     def begin(self) -> WorkRecorder | None:
-        """The recorder, which begins a batch; None if nothing is to be recorded."""
+        """Return the recorder, which begins a batch; None if nothing is to be recorded."""
         work = self._work
         if work is None:
             return None
@@ -102,7 +102,7 @@ class BuildRecording:
         return work
 
     def present(self) -> WorkRecorder | None:
-        """The recorder, if it records a batch."""
+        """Return the recorder, if it records a batch."""
         return self._work if self._work is not None and self._work.is_busy else None
 
     def note_failure(self, work: WorkRecorder, samples: int) -> None:
@@ -116,7 +116,7 @@ class BuildRecording:
         work.leave_batch()
 
     def collate(self, samples: object) -> object:
-        """What torch calls in the place of ``collate_fn``."""
+        """Return what torch calls in the place of ``collate_fn``."""
         work = self.present()
         if work is None:
             return self._collate(samples)

@@ -42,7 +42,7 @@ def watch_iter(
     observe: Callable[[LoaderWatch, EpochWatch], AbstractContextManager[object]],
     count_ready: Callable[[IteratorT], int],
 ) -> Callable[[LoaderT], Iterator[object]]:
-    """An ``__iter__`` of loaders that are watched.
+    """Return an ``__iter__`` of loaders that are watched.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class WatchedIterator:
         return self._begin_step(watch.begin_wait())
 
     def _take(self) -> tuple[object, int]:
-        """The next batch, and its samples as far as they are known."""
+        """Return the next batch, and its samples as far as they are known."""
         epoch = self._epoch
         batch = next(self._iterator)
         epoch.delivered += 1

@@ -135,7 +135,7 @@ class BatchPlaces:
 
 
 def _list_frames(frame: types.FrameType | None) -> list[types.FrameType]:
-    """The functions that run, from the innermost outwards."""
+    """Return the functions that run, from the innermost outwards."""
     frames: list[types.FrameType] = []
     while frame is not None and len(frames) < _MOST_FRAMES:
         frames.append(frame)

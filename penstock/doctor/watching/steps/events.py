@@ -94,14 +94,14 @@ def find_caller() -> types.FrameType | None:
 
 
 def line_of(frame: types.FrameType) -> SourceLine:
-    """Where a function is now."""
+    """Return where a function is now."""
     names = [name for name in frame.f_code.co_qualname.split(".") if not name.startswith("<")]
     line = find_position(frame)[0]
     return SourceLine(frame.f_code.co_filename, line if line > 0 else frame.f_lineno, ".".join(names))
 
 
 def text_of(frame: types.FrameType, most: int = _TEXT) -> str:
-    """The source of what a function evaluates now, of at most so many characters; -1: all."""
+    """Return the source of what a function evaluates now, of at most so many characters; -1: all."""
     text = read_text(frame.f_code.co_filename, find_position(frame))
     text = text or linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     return text if len(text) <= most or most < 0 else f"{text[: most - 3]}..."

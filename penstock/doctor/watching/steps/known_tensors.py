@@ -57,11 +57,11 @@ class KnownTensors:
                 self._arrays[leaf.ctypes.data] = leaf
 
     def is_loaded(self, array: Array) -> bool:
-        """Whether the loader gave this array."""
+        """Return whether the loader gave this array."""
         return self._arrays.get(array.ctypes.data) is array
 
     def describe(self, tensor: torch.Tensor) -> KnownTensor:
-        """What is known of a tensor."""
+        """Return what is known of a tensor."""
         known = self._known.get(tensor)
         if known is None and tensor.device.type == "cpu" and tensor.layout is torch.strided:
             known = KnownTensor(batch=1) if tensor.data_ptr() in self._arrays else None  # by torch.from_numpy
@@ -104,7 +104,7 @@ class KnownTensors:
     def goes_to_device(
         self, name: str, args: Sequence[object], named: Mapping[str, object], result: torch.Tensor, known: KnownTensor
     ) -> bool:
-        """Whether the result is on the device; on a machine without one, whether it would be."""
+        """Return whether the result is on the device; on a machine without one, whether it would be."""
         if self.has_device or result.device.type != "cpu":
             return result.device.type != "cpu"
         if name != "to":
@@ -137,7 +137,7 @@ def _list_leaves(value: object, depth: int = _DEEPEST) -> Iterator[torch.Tensor 
 
 
 def find_cast(before: torch.Tensor, after: torch.Tensor, seconds: float) -> Cast | None:
-    """The cast, if one tensor is the other with a larger type, and a line of the user made it."""
+    """Return the cast, if one tensor is the other with a larger type, and a line of the user made it."""
     if before.numel() != after.numel() or after.element_size() <= before.element_size():
         return None
     frame = find_caller()
@@ -147,7 +147,7 @@ def find_cast(before: torch.Tensor, after: torch.Tensor, seconds: float) -> Cast
 
 
 def find_copied_arrays(given: object, result: torch.Tensor) -> list[Array]:
-    """The arrays that ``torch.tensor`` copied and need not have: of the tensor's type, on the same device."""
+    """Return the arrays that ``torch.tensor`` copied and need not have: of the tensor's type, on the same device."""
     arrays = [given] if isinstance(given, np.ndarray) else list(given) if isinstance(given, (list, tuple)) else []
     if not arrays or not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
         return []

@@ -38,7 +38,7 @@ class SourceFile:
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
     def find_expression(self, position: Position) -> ast.expr | None:
-        """The outermost expression of exactly this position, as ``code.co_positions`` gives it.
+        """Return the outermost expression of exactly this position, as ``code.co_positions`` gives it.
 
         Until Python 3.11, the position of a step of a loop is the whole loop; then this is what is iterated.
         """
@@ -70,13 +70,13 @@ class SourceFile:
         return found
 
     def parents(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a node is in, from the inside outwards."""
+        """Yield what a node is in, from the inside outwards."""
         while (parent := self._parents.get(node)) is not None:
             yield parent
             node = parent
 
     def enclosing_loop(self, node: ast.AST) -> ast.For | ast.While | ast.AsyncFor | None:
-        """The innermost loop of the same function whose body has the node."""
+        """Return the innermost loop of the same function whose body has the node."""
         inner = node
         for parent in self.parents(node):
             if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
@@ -87,14 +87,14 @@ class SourceFile:
         return None
 
     def is_in_branch(self, line: int) -> bool:
-        """Whether a line is in one of two branches of a condition."""
+        """Return whether a line is in one of two branches of a condition."""
         return any(
             isinstance(node, ast.If) and node.orelse and node.body[0].lineno <= line <= (node.end_lineno or 0)
             for node in ast.walk(self.tree)
         )
 
     def names_device(self) -> bool:
-        """Whether the source names a kind of device other than the CPU."""
+        """Return whether the source names a kind of device other than the CPU."""
         kinds = ("cuda", "accelerator", "mps", "xpu", "npu", "hpu")
         for node in ast.walk(self.tree):
             name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "value", None)
@@ -119,14 +119,14 @@ def _read(name: str, text: str) -> SourceFile | None:
 
 
 def find_position(frame: types.FrameType) -> Position:
-    """Where the expression is that a frame evaluates now."""
+    """Return where the expression is that a frame evaluates now."""
     positions = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
     first, last, column, last_column = (-1 if value is None else value for value in positions)
     return first, last, column, last_column
 
 
 def read_text(name: str, position: Position) -> str:
-    """The source at a position on one line."""
+    """Return the source at a position on one line."""
     first, last, column, last_column = position
     if min(position) < 0:
         return ""

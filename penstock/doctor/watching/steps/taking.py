@@ -40,7 +40,7 @@ class Taking:
 
 
 def describe_taking(frames: Sequence[types.FrameType], loader: object) -> Taking | None:
-    """How the innermost of the user's functions that run takes batches; None without source.
+    """Return how the innermost of the user's functions that run takes batches; None without source.
 
     ``frames``: the user's functions, from the innermost outwards.
     """
@@ -68,7 +68,7 @@ _Opened = tuple[types.FrameType, SourceFile, ast.expr]
 
 
 def _open_frames(frames: Sequence[types.FrameType]) -> Iterator[_Opened]:
-    """The functions whose source is there, with the expression that they evaluate, up to the first without."""
+    """Yield the functions whose source is there, with the expression that they evaluate, up to the first without."""
     for frame in frames:
         if frame.f_code.co_name in _COMPREHENSION_NAMES:
             continue  # the function around it has its expression
@@ -86,7 +86,7 @@ def _line_of(source: SourceFile, node: ast.expr, frame: types.FrameType) -> Sour
 
 
 def _is_cycled(node: ast.expr, frame: types.FrameType, loader: object) -> bool:
-    """Whether an expression has the loader in ``itertools.cycle``, or takes from such an object."""
+    """Return whether an expression has the loader in ``itertools.cycle``, or takes from such an object."""
     is_zip = any(isinstance(each, ast.Name) and each.id == "zip" for each in ast.walk(node))
     variables = {**frame.f_globals, **_read_locals(frame)}
     for each in ast.walk(node):
@@ -108,7 +108,7 @@ def _find_value(node: ast.expr, variables: dict[str, object]) -> object:
 
 
 def _read_locals(frame: types.FrameType) -> dict[str, object]:
-    """The local variables of a function, which the function does not hold alive by it."""
+    """Return the local variables of a function, which the function does not hold alive by it."""
     values = frame.f_locals
     if not (frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(values) is dict):
         return dict(values)
@@ -118,7 +118,7 @@ def _read_locals(frame: types.FrameType) -> dict[str, object]:
 
 
 def _iterated_by(node: ast.expr, source: SourceFile) -> ast.For | ast.AsyncFor | ast.comprehension | None:
-    """The loop or comprehension that iterates over this expression."""
+    """Return the loop or comprehension that iterates over this expression."""
     parent = next(source.parents(node), None)
     if isinstance(parent, (ast.For, ast.AsyncFor, ast.comprehension)) and parent.iter is node:
         return parent
@@ -126,7 +126,7 @@ def _iterated_by(node: ast.expr, source: SourceFile) -> ast.For | ast.AsyncFor |
 
 
 def _find_loaders(opened: Sequence[_Opened]) -> Iterator[SourceLine]:
-    """The loader's own constructor, where it is called in the loop of epochs, with what does not change there."""
+    """Yield the loader's own constructor, where it is called in the loop of epochs, with what does not change there."""
     for frame, source, node in opened:
         batches = _iterated_by(node, source)
         if not isinstance(batches, (ast.For, ast.AsyncFor)):

@@ -343,13 +343,13 @@ def note_batch(batch: object, number: int) -> None:
 
 
 def _may_enter() -> bool:
-    """Whether no mode but that of ``torch.set_default_device`` is active: others may end within the step."""
+    """Return whether no mode but that of ``torch.set_default_device`` is active: others may end within the step."""
     default = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
     return all(mode is default for mode in _list_modes())
 
 
 def _fits_uncompiled() -> bool:
-    """Whether memory of the device is left for a step that runs uncompiled and keeps more of its values."""
+    """Return whether memory of the device is left for a step that runs uncompiled and keeps more of its values."""
     counters: Mapping[str, object] | None = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     if not counters or not counters.get("frames") or not torch.cuda.is_available():
         return True
@@ -357,13 +357,13 @@ def _fits_uncompiled() -> bool:
 
 
 def _list_modes() -> list[TorchFunctionMode]:
-    """The modes of this thread, the innermost last."""
+    """Return the modes of this thread, the innermost last."""
     modes: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_function_mode_stack  # noqa: SLF001  # there is no other way
     return modes()
 
 
 def _find_functions() -> dict[types.CodeType, EventKind | Literal["backward"]]:
-    """The code of functions of Python that a mode does not see."""
+    """Return the code of functions of Python that a mode does not see."""
     found: dict[types.CodeType, EventKind | Literal["backward"]] = {}
     kinds: list[tuple[EventKind | Literal["backward"], Iterable[str]]] = [
         ("cleanup", _CLEANUPS), ("wait", _BARRIERS), ("backward", ["torch.autograd.backward"]),
