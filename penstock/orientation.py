@@ -93,7 +93,10 @@ class PictureHeader(NamedTuple):
 
 
 def read_tag(image: Image) -> int:
-    """The orientation in the Exif or XMP of a picture of Pillow, 1 to 8; 1 if there is none, or it is damaged."""
+    """Return the orientation in the Exif or XMP of a picture of Pillow, 1 to 8.
+
+    It is 1 if there is none, or it is damaged.
+    """
     try:
         orientation = image.getexif().get(0x0112, 1)
     except Exception:  # noqa: BLE001  # any error of Pillow's Exif parser on hostile tags; pixels do not depend on it

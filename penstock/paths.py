@@ -113,7 +113,10 @@ def split_path(text: str) -> list[str]:
 
 
 def find_below(folder: str | Path, parts: Sequence[str]) -> Path | None:
-    """The file at a path below a folder, also where its ending is written in the other case; None if there is none."""
+    """Return the file at a path below a folder, also where its ending is written in the other case.
+
+    It is None if there is none.
+    """
     *_, name = parts
     base = os.path.join(folder, *parts[:-1])  # noqa: PTH118  # texts, since a table may name a million files
     found = (each for each in _spell_endings(name) if os.path.isfile(os.path.join(base, each)))  # noqa: PTH113, PTH118

@@ -90,7 +90,10 @@ def stack_scalars(batch: Sequence[object], field: str) -> Array:
 
 
 def as_doubles(batch: Sequence[Sample], field: str) -> NDArray[np.float64]:
-    """An array of float64, as ``torch.tensor(batch, dtype=torch.float64)``; CollateError if an entry is no number."""
+    """Return an array of float64, as ``torch.tensor(batch, dtype=torch.float64)``.
+
+    Raises CollateError if an entry is no number.
+    """
     try:
         return np.array(array("d", batch))
     except (TypeError, ValueError, OverflowError, RuntimeError):
@@ -220,7 +223,10 @@ def _int64(value: object) -> int:
 
 
 def _is_foreign(value: object) -> bool:
-    """Whether ``value`` is an array of another library; a tensor of one bool converts to int, NumPy's does not."""
+    """Return whether ``value`` is an array of another library.
+
+    A tensor of one bool converts to int, NumPy's does not.
+    """
     return hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic))
 
 

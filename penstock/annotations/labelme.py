@@ -303,7 +303,10 @@ def _read_area(image: ImageObjects, shape: _LabelmeShape) -> tuple[Box, dict[str
 
 
 def _join_parts(image: ImageObjects, box: Box, found: Sequence[tuple[Box, Mapping[str, Value]]]) -> dict[str, Value]:
-    """The mask of the parts of one object; none where all of them are boxes and circles, which have none alone."""
+    """Return the mask of the parts of one object.
+
+    It is None where all of them are boxes and circles, which have none alone.
+    """
     if not any(fields for _, fields in found) or not max(map(abs, box)) <= MAX_COORDINATE:  # which is noted
         return {}
     counts = [fields["instance"]["counts"] for _, fields in found if "instance" in fields]

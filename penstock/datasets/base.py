@@ -139,7 +139,10 @@ class Wrapper:
         raise NotImplementedError(f"{type(self).__name__} must define fetch_samples")
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """What ``self[index]`` returns for each, in order; called if an inner dataset loads many samples at once."""
+        """Return what ``self[index]`` returns for each, in order.
+
+        It is called if an inner dataset loads many samples at once.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define iter_samples")
 
     def prefetch(self, indices: Sequence[Index]) -> bool:
@@ -224,7 +227,9 @@ def is_iterable(dataset: DatasetLike) -> bool:
 
 
 def find_upright(dataset: DatasetLike) -> bool | None:
-    """Which picture the boxes of samples are of, as in :class:`penstock.Field`; None where no dataset within says it.
+    """Return which picture the boxes of samples are of, as in :class:`penstock.Field`.
+
+    It is None where no dataset within says it.
 
     Raises ArgumentError where two datasets within say different things.
     """

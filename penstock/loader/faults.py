@@ -77,7 +77,10 @@ class LeftOutLog:
         return list(self._newest)
 
     def count_missing(self, done: TaskResult) -> int:
-        """How many samples a batch has less than ``done.rows``; what is replaced is not missing, but in streams."""
+        """Return how many samples a batch has less than ``done.rows``.
+
+        What is replaced is not missing, but in streams.
+        """
         replaced = self.on_error == "replace" and done.task is not None and len(done.task.indices)
         return 0 if replaced else len(done.left_out)
 

@@ -190,7 +190,10 @@ class LoaderIterator(Generic[BatchT_co]):
             self._wait()
 
     def _advance(self) -> TaskResult | None:
-        """The next batch, counted as delivered, or error, which is counted when more is asked for; None at the end."""
+        """Return the next batch, counted as delivered, or error, which is counted when more is asked for.
+
+        It is None at the end.
+        """
         if self._pid != os.getpid():
             raise ArgumentError(f"this iterator belongs to process {self._pid}; a forked process must call iter()")
         while not self._closed:

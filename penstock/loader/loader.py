@@ -287,7 +287,10 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
     _begin_next_epoch = _make_iterator
 
     def _next_epoch_key(self) -> EpochKey | None:
-        """The key by which an epoch is begun early; None where it is not, as of a stream or a foreign sampler."""
+        """Return the key by which an epoch is begun early.
+
+        It is None where it is not, as of a stream or a foreign sampler.
+        """
         order = self._order
         if self._resume is not None or order.unit is None or order.is_stream:
             return None

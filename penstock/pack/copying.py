@@ -390,7 +390,10 @@ def _open_objects(store: Store, remote: RemoteObjects, names: set[str]) -> dict[
 
 
 def _find_hashes(store: Store, suffix: str) -> Callable[[], PageHashes | None] | None:
-    """What returns the hashes of the pages of a file, where it has them; None for files of other kinds than packs."""
+    """Return what returns the hashes of the pages of a file, where it has them.
+
+    It is None for files of other kinds than packs.
+    """
     if not isinstance(store, LmdbStore | ShardedPack):
         return None
     shard, _, last = suffix.removeprefix("/").rpartition("/")

@@ -36,7 +36,10 @@ TURNED_ROLES: Final = frozenset({"boxes", "keypoints", "mask", "instances"})
 
 
 def find_role(name: str, field: Field) -> str:
-    """What a field holds, by its kind or else its name: boxes, keypoints, mask, instances; empty if none of these."""
+    """Return what a field holds, by its kind or else its name: boxes, keypoints, mask, instances.
+
+    It is empty if none of these.
+    """
     if field.kind in TURNED_ROLES:
         return field.kind
     looks = "instances" if name == "instances" else guess_kind(name)
@@ -45,7 +48,10 @@ def find_role(name: str, field: Field) -> str:
 
 
 def find_placed(schema: Schema) -> tuple[str, ...]:
-    """The fields of boxes and points, whose values do not show which picture they are of; masks have its size."""
+    """Return the fields of boxes and points, whose values do not show which picture they are of.
+
+    Masks have its size.
+    """
     return tuple(name for name, field in schema.fields.items() if find_role(name, field) in {"boxes", "keypoints"})
 
 

@@ -54,7 +54,10 @@ def _round_keys(key: tuple[int, ...]) -> NDArray[np.uint64]:
 
 
 def _feistel(x: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One pass over [0, 2**bits); with an odd width, the halves differ by a bit and are swapped in each round."""
+    """Return one pass over [0, 2**bits).
+
+    With an odd width, the halves differ by a bit and are swapped in each round.
+    """
     low, high = np.uint64(bits // 2), np.uint64(bits - bits // 2)
     left, right = x >> low, x & ((np.uint64(1) << low) - np.uint64(1))
     left_bits, right_bits = high, low

@@ -343,7 +343,10 @@ def _candidates(path: str) -> Iterator[type[Store]]:
 
 
 def _has_image(folder: str) -> bool:
-    """Whether one of the first files below a folder is an image, by its name; folders are not listed to their end."""
+    """Return whether one of the first files below a folder is an image, by its name.
+
+    Folders are not listed to their end.
+    """
 
     def iter_names(path: str) -> Iterator[str]:
         with contextlib.suppress(OSError), os.scandir(path) as entries:

@@ -105,7 +105,10 @@ class ForeignStore(Store, Generic[T_opened]):
         """
 
     def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
-        """What gives one large field of the record at each of ``indices``; by default the whole record is read."""
+        """Return what gives one large field of the record at each of ``indices``.
+
+        By default the whole record is read.
+        """
         read = self.make_record_reader(opened, indices)
         return lambda index: read(index).fields[field]
 
@@ -359,7 +362,9 @@ class ContainerStore(ForeignStore[T_opened]):
         return opened
 
     def _read_mended(self, read: Callable[[], T_read], find: Callable[[Exception], object] | None = None) -> T_read:
-        """What ``read`` returns; see :func:`.read_mended`. Files are opened anew, which may have read what is damaged.
+        """Return what ``read`` returns.
+
+        See :func:`.read_mended`. Files are opened anew, which may have read what is damaged.
 
         Others that read at this moment keep what they have opened.
         """

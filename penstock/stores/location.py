@@ -350,7 +350,10 @@ def _hide_secret(parameter: str) -> str:
 
 
 def cache_folder() -> Path:
-    """The folder in which penstock keeps what can be made again, ``~/.cache/penstock`` as a rule; it may not exist."""
+    """Return the folder in which penstock keeps what can be made again, ``~/.cache/penstock`` as a rule.
+
+    It may not exist.
+    """
     return _find_folder("XDG_CACHE_HOME", ".cache")
 
 

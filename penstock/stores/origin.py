@@ -105,7 +105,10 @@ def write_origin(location: Location, content: str, origin: Origin, held: Committ
 
 
 def _read(location: Location) -> dict[str, Any] | None:
-    """What the sidecar file says, or the manifest of a sharded pack; None if there is no file, or a damaged one."""
+    """Return what the sidecar file says, or the manifest of a sharded pack.
+
+    It is None if there is no file, or a damaged one.
+    """
     is_sharded = location.scheme == "sharded"
     try:
         entry = read_json(location.local_path / MANIFEST if is_sharded else location.sidecar(_SIDECAR))

@@ -49,7 +49,10 @@ def expand_shards(pattern: str) -> list[str]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """The texts that the braces of a pattern give, in their order; ArgumentError if they are more than a million."""
+    """Return the texts that the braces of a pattern give, in their order.
+
+    Raises ArgumentError if they are more than a million.
+    """
     pieces = _BRACES.split(pattern)  # text, content of braces, text, ...
     choices = [_expand_braces(piece) if number % 2 else [piece] for number, piece in enumerate(pieces)]
     count = 1

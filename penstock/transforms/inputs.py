@@ -88,7 +88,10 @@ def refuse_layout(image: Array, op: Op) -> None:
 
 
 def find_layouts(ops: Sequence[Op]) -> tuple[str | None, ...]:
-    """The layout of images before each op and after the last; None if unknown: at first, and behind a callable."""
+    """Return the layout of images before each op and after the last.
+
+    It is None if unknown: at first, and behind a callable.
+    """
     layouts: list[str | None] = [None]
     for op in ops:
         layout = layouts[-1]

@@ -316,7 +316,10 @@ def _read_rotation(element: XmlElement) -> float:
 
 
 def _turn_rotation(rotation: float, image: ImageObjects) -> float:
-    """The rotation of a shape in the upright picture, degrees; its sides or radii change places where axes do."""
+    """Return the rotation of a shape in the upright picture, degrees.
+
+    Its sides or radii change places where axes do.
+    """
     return -rotation % 360 if image.orientation in MIRRORED else rotation
 
 
@@ -505,7 +508,10 @@ def read_track(element: XmlElement, number: int) -> Track:
 
 
 def _is_outside(element: XmlElement) -> bool:
-    """Whether the object is not in the frame. A skeleton without a visible point has none of its own to say so."""
+    """Return whether the object is not in the frame.
+
+    A skeleton without a visible point has none of its own to say so.
+    """
     if element.tag == "skeleton":
         points = list(element.find_all("points"))
         return bool(points) and all(each.attributes.get("outside") == "1" for each in points)

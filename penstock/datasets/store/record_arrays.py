@@ -32,7 +32,9 @@ def get_array_spec(field: Field) -> ArraySpec | None:
 
 
 def get_missing(field: Field) -> Value:
-    """What a sample holds where a record has no value: -1, NaN, an empty text; None for fields that need a value.
+    """Return what a sample holds where a record has no value: -1, NaN, an empty text.
+
+    It is None for fields that need a value.
 
     An array of fixed shape is filled with -1 or NaN, one whose first length varies is empty. The same numbers are in a
     column (:meth:`penstock.Store.column`), so that a filled batch equals a collated one.

@@ -33,7 +33,10 @@ _SLACK_S: Final = 120.0
 
 
 def parse_change(text: str) -> dict[str, object]:
-    """The loader's arguments in an advice such as ``num_workers=4, prefetch_factor=4``; empty if it is another one."""
+    """Return the loader's arguments in an advice such as ``num_workers=4, prefetch_factor=4``.
+
+    It is empty if it is another one.
+    """
     pairs = [(name, json.loads(value.lower().replace("none", "null"))) for name, value in _PAIR.findall(text)]
     rest = _PAIR.sub("", text).strip(" ,")
     return {} if rest or any(name not in _ARGUMENTS for name, _ in pairs) else dict(pairs)

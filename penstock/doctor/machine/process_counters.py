@@ -16,7 +16,9 @@ MOST: Final = frozenset({"threads", "descriptors"})
 
 
 def read_counters(files: SystemFiles, pid: int) -> tuple[int, dict[str, int]] | None:
-    """What process ``pid`` has used since it began, also if it has ended and is not waited for; None if there is none.
+    """Return what process ``pid`` has used since it began, also if it has ended and is not waited for.
+
+    It is None if there is none.
 
     Returns
     -------

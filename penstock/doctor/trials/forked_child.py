@@ -119,7 +119,10 @@ def read_child(
 
 
 def _receive(receiver: int, deadline: float) -> bytes:
-    """What the child sends, until its last line, or the time ends. Workers have its pipe too: it is not closed."""
+    """Return what the child sends, until its last line, or the time ends.
+
+    Workers have its pipe too: it is not closed.
+    """
     content = bytearray()
     last = json.dumps([_END])[:-1].encode()
     while (left := deadline - time.monotonic()) > 0 and select.select([receiver], [], [], left)[0]:

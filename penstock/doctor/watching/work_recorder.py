@@ -351,7 +351,10 @@ class WorkRecorder:
 
 
 def open_recorder(folder: Path, iterator: int, worker: int) -> WorkRecorder | None:
-    """A recorder for this worker process, which is of an iterator of the loader; None if its file cannot be made."""
+    """Return a recorder for this worker process, which is of an iterator of the loader.
+
+    It is None if its file cannot be made.
+    """
     try:
         sink = EventFile(folder / f"{iterator}-{worker}-{os.getpid()}.events", worker)
     except OSError:  # the disk is full, or the watching process has ended: the worker works unwatched

@@ -148,7 +148,10 @@ def convert(
 def _check_arguments(
     on_error: str, workers: int | None, to_layout: str | None, on: str | None, shard_size: int | str | None
 ) -> int | None:
-    """The bytes of a shard, if they are given; raises an ArgumentError for what no source and destination allow."""
+    """Return the bytes of a shard, if they are given.
+
+    Raises an ArgumentError for what no source and destination allow.
+    """
     check_choice("on_error", on_error, ON_ERROR)
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")

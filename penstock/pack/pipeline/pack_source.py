@@ -211,7 +211,10 @@ def pack_source(
 
 
 def _find_destination(dst: StoreLike, settings: PackSettings) -> tuple[type[Store], Location]:
-    """The kind and location of what is written; refuses a sharded pack in place of another one, and the reverse."""
+    """Return the kind and location of what is written.
+
+    A sharded pack in place of another one is refused, and the reverse.
+    """
     kind, location = stores.find(dst, to_write=True)
     if settings.shard_nbytes is None:
         if kind is LmdbStore and ShardedPack.recognises(location.path):

@@ -155,7 +155,10 @@ def _stamp(path: Path) -> bytes:
 
 
 def _find_torchvision(src: object) -> str | None:
-    """The class of torchvision that a dataset is of; None if it has transforms, whose results are to be packed."""
+    """Return the class of torchvision that a dataset is of.
+
+    It is None if it has transforms, whose results are to be packed.
+    """
     if any(getattr(src, name, None) is not None for name in ("transform", "target_transform", "transforms")):
         return None
     names = (each.__name__ for each in type(src).__mro__ if each.__module__.partition(".")[0] == "torchvision")

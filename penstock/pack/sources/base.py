@@ -160,7 +160,10 @@ class Source(ABC):
 
     @abstractmethod
     def digest(self) -> str | None:
-        """A short text that tells this source from another one; None if it cannot be known, and nothing is resumed."""
+        """Return a short text that tells this source from another one.
+
+        It is None if it cannot be known, and nothing is resumed.
+        """
 
     def close(self) -> None:  # noqa: B027  # optional: most sources hold nothing open
         """Release what the source holds."""

@@ -195,7 +195,10 @@ class JsonColumn(_Column):
 
 
 def view_numbers(array: pa.Array, dtype: DType) -> Array:
-    """The numbers of a valid array of ``dtype``: a view, of booleans a copy. Where it has nulls, any number is."""
+    """Return the numbers of a valid array of ``dtype``: a view, of booleans a copy.
+
+    Where it has nulls, any number may be.
+    """
     import pyarrow as pa
 
     content = (array.cast(pa.uint8()) if dtype.kind == "b" else array).buffers()[1]

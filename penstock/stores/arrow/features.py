@@ -37,7 +37,10 @@ _LISTS: Final = frozenset({"Sequence", "List", "LargeList"})
 
 
 def read_features(metadata: Mapping[bytes, bytes]) -> dict[str, object]:
-    """The features that ``datasets`` stores in the metadata of a schema, by column; empty where there are none."""
+    """Return the features that ``datasets`` stores in the metadata of a schema, by column.
+
+    It is empty where there are none.
+    """
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
     except (KeyError, ValueError, TypeError, RecursionError):

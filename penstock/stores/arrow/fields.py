@@ -114,7 +114,10 @@ def plan_fields(schema: pa.Schema, stated: Stated, peek: Peek) -> FieldsPlan:
 
 
 def _choose_names(names: Sequence[str], stated: Stated) -> list[str]:
-    """The columns that are read; a child of a column may be stated, and the name of a column may have points itself."""
+    """Return the columns that are read.
+
+    A child of a column may be stated, and the name of a column may have points itself.
+    """
     if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
         raise StoreFormatError(f"two columns have the name {twice!r}")
 

@@ -134,7 +134,10 @@ class ColumnarReader:
         return values
 
     def open_bytes(self, column: str, path: Sequence[str]) -> GetBytes:
-        """What gives the values of a column of bytes, or of a child of it; pixels may also be lists of numbers."""
+        """Return what gives the values of a column of bytes, or of a child of it.
+
+        Pixels may also be lists of numbers.
+        """
         chunks = self.get_chunks(column, path)
         has_lists = bool(chunks) and is_list(storage_type_of(chunks[0].type))
         return (ListColumn(chunks, path) if has_lists else BinaryColumn(chunks, path)).get
@@ -232,7 +235,10 @@ def _to_boxes(values: Array, *, is_xywh: bool) -> Array:
 
 
 def _to_kind(values: Array, kind: ArrayKind) -> Array:
-    """An array in dtype and shape of its kind; lists without numbers have lost the lengths of their inner axes."""
+    """Return an array in dtype and shape of its kind.
+
+    Lists without numbers have lost the lengths of their inner axes.
+    """
     if not values.size and not kind.allows(values.shape) and values.ndim <= len(kind.axes):
         lengths = [*values.shape, *(0 for _ in range(len(kind.axes) - values.ndim))]
         shape = [stored if allowed is None else allowed[0] for stored, allowed in zip(lengths, kind.axes, strict=True)]

@@ -128,7 +128,10 @@ class _MappedSource:
 
 
 def open_source(path: Path) -> ByteSource:
-    """The bytes of a regular file, or of the remote object of which it is a copy. OSError if that is impossible."""
+    """Return the bytes of a regular file, or of the remote object of which it is a copy.
+
+    Raises OSError if that is impossible.
+    """
     return find_mirror(path) or _MappedSource(path)
 
 

@@ -45,7 +45,9 @@ _BRANDS: Final = {
 
 
 def find_image_suffix(content: bytes | memoryview) -> str:
-    r"""The usual ending of an image file with these first bytes, without a dot; empty if they begin no known image.
+    r"""Return the usual ending of an image file with these first bytes, without a dot.
+
+    It is empty if they begin no known image.
 
     Examples
     --------
@@ -69,7 +71,10 @@ def looks_like_image(content: bytes | memoryview) -> bool:
 
 
 def are_images(contents: Iterable[bytes | memoryview]) -> bool:
-    """Whether some values of a field are images: most of those that are not empty. A damaged one changes nothing."""
+    """Return whether some values of a field are images: most of those that are not empty.
+
+    A damaged one changes nothing.
+    """
     found = [looks_like_image(content) for content in contents if len(content)]
     return 2 * sum(found) > len(found)
 

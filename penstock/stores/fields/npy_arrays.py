@@ -23,7 +23,9 @@ Content = bytes | memoryview
 
 
 def find_array_kind(contents: Iterable[Content]) -> str:
-    """The kind of a field of arrays, such as ``"float32[*,4]"``; empty if their dtypes or numbers of axes differ.
+    """Return the kind of a field of arrays, such as ``"float32[*,4]"``.
+
+    It is empty if their dtypes or numbers of axes differ.
 
     Only the headers are read.
     """
@@ -40,7 +42,9 @@ def find_array_kind(contents: Iterable[Content]) -> str:
 
 
 def read_array(content: Content) -> Array:
-    """The array in the bytes of an ``.npy`` file: a read-only view of them. Objects are refused, never unpickled.
+    """Return the array in the bytes of an ``.npy`` file: a read-only view of them.
+
+    Objects are refused, never unpickled.
 
     Raises ValueError if they are something else.
     """

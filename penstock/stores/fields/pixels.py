@@ -45,7 +45,9 @@ class PixelLayout:
         return f"{self.axes}{f' {self.channels}' if self.channels else ''}"
 
     def make_kind(self, samples: Sequence[Array]) -> str:
-        """The kind of a field with such pixels; the channels vary where gray and colour pictures are side by side.
+        """Return the kind of a field with such pixels.
+
+        The channels vary where gray and colour pictures are side by side.
 
         Raises ArgumentError if the order of the channels is not stated, or they are no pixels in this order of axes.
         Raises ValueError if they are of several dtypes.

@@ -49,7 +49,10 @@ class Hdf5Files:
         return [self._survey_one(number, layout) for number in range(len(self._paths))]
 
     def read_all(self, dataset: FoundDataset) -> Array:
-        """All values of a dataset, those of its shards one after another; raises one of :data:`LIBRARY_ERRORS`."""
+        """Return all values of a dataset, those of its shards one after another.
+
+        Raises one of :data:`LIBRARY_ERRORS`.
+        """
         parts = []
         for number, count in zip(dataset.files, dataset.counts, strict=True):
             with self._opened(number) as file:

@@ -166,7 +166,10 @@ def _read_mapped(file: ByteRanges, chunks: _Chunks, dtype: DType) -> ReadRow:
 
 
 def _read_bands(chunks: _Chunks) -> ReadRow:
-    """What reads records in other chunks: all chunks of some records, a band, together; the last bands are kept."""
+    """Return what reads records in other chunks: all chunks of some records, a band, together.
+
+    The last bands are kept.
+    """
     rows = chunks.chunk[0]
     kept = max(1, _CACHE_NBYTES // max(1, chunks.band_nbytes)) if rows > 1 else 0
     read_band = functools.lru_cache(kept)(chunks.read_band)

@@ -270,7 +270,10 @@ class _FolderScan:
             self.unlisted[key.removesuffix("/")] = reason
 
     def _is_listed(self, entry: FolderEntry, folder: str) -> bool:
-        """Whether an entry is not hidden, or a class that was named; others of the top are kept in ``hidden``."""
+        """Return whether an entry is not hidden, or a class that was named.
+
+        Others of the top are kept in ``hidden``.
+        """
         is_listed = not entry.name.startswith(".") or (not folder and entry.name in self._classes)
         if not is_listed and not folder:
             self.hidden.append(entry.name)

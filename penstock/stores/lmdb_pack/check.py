@@ -302,7 +302,10 @@ class _PackCheck:
 
 
 def _is_same(stored: np.generic, field: float | None) -> bool:
-    """Whether a value of a column is that of its record; two NaN are equal, and what stands for a missing value."""
+    """Return whether a value of a column is that of its record.
+
+    Two NaN are equal, and so is what stands for a missing value.
+    """
     if field is None:
         field = get_missing(stored.dtype)
     return bool(stored == field or (stored != stored and field != field))  # noqa: PLR0124  # NaN alone

@@ -275,7 +275,10 @@ def encode_column(values: Array) -> bytes:
 
 
 def decode_column(content: bytes | memoryview, count: int, field: Field) -> Array:
-    """The column in ``.npy`` bytes, a read-only view; ValueError unless it has ``count`` values of the field's kind."""
+    """Return the column in ``.npy`` bytes, a read-only view.
+
+    Raises ValueError unless it has ``count`` values of the field's kind.
+    """
     dtype = get_column_dtype(field)
     column = read_array(content)
     if column.dtype != dtype or column.shape != (count,):

@@ -139,7 +139,9 @@ class PageHashFile:
 
 
 def _read_parts(file: io.FileIO, nbytes: int) -> Iterator[memoryview]:
-    """The first ``nbytes`` bytes of a file, some pages at a time; a part is valid until the next one is asked for.
+    """Yield the first ``nbytes`` bytes of a file, some pages at a time.
+
+    A part is valid until the next one is asked for.
 
     Their memory is used again, such that it stays in the cache of the processor: to allocate it anew takes longer than
     to read it.

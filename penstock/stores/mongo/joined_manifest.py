@@ -126,7 +126,10 @@ def _make_column(name: str, values: list[object], is_text: bool) -> ManifestColu
 
 
 def _parse_numbers(values: Sequence[str]) -> list[object]:
-    """The values of a column of CSV: integers or floats if all of them are; a missing value is None among numbers."""
+    """Return the values of a column of CSV: integers or floats if all of them are.
+
+    A missing value is None among numbers.
+    """
     present = [value for value in values if value.strip() not in MISSING_WORDS]
     if present and all(_INTEGER.fullmatch(value.strip()) for value in present):
         return [None if value.strip() in MISSING_WORDS else int(value) for value in values]

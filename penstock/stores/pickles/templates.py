@@ -123,7 +123,10 @@ def _get_order(array: Array) -> Literal["C", "F"]:
 
 
 def _find_array(content: bytes, array: Array) -> int:
-    """Where the only byte string with the bytes of an array begins; 0 if there is none, or another place has them."""
+    """Return where the only byte string with the bytes of an array begins.
+
+    It is 0 if there is none, or another place has them.
+    """
     stored = array.tobytes("A")
     begin = content.find(stored)
     if begin != content.rfind(stored):

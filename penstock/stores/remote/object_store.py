@@ -336,7 +336,10 @@ class Place:
         return "/".join(part for part in (self._key, name) if part)
 
     def _repeat(self, name: str, call: Callable[[ObjectStore], T], writing: PerProcess[ObjectStore] | None = None) -> T:
-        """What ``call`` returns; it is called again after errors that may pass. ``writing``: a client that writes."""
+        """Return what ``call`` returns.
+
+        It is called again after errors that may pass. ``writing``: a client that writes.
+        """
         started, wait = self.clock(), _WAIT[0]
         client, what = (self._client, "read") if writing is None else (writing, "written")
         for attempt in itertools.count(1):

@@ -245,7 +245,10 @@ def _match(place: Place, root: str, pattern: str) -> list[tuple[str, ObjectInfo]
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Whether the last part of a name fits; those that begin with a dot do only if the pattern does, as in paths."""
+    """Return whether the last part of a name fits.
+
+    Those that begin with a dot do only if the pattern does, as in paths.
+    """
     last = name.rpartition("/")[2]
     return fnmatch.fnmatchcase(last, pattern) and (not last.startswith(".") or pattern.startswith("."))
 

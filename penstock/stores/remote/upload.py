@@ -138,7 +138,10 @@ class Content:
         return min(begin + _PART_NBYTES, self.nbytes)
 
     def is_same(self, get: Callable[[int, int], bytes | memoryview]) -> bool:
-        """Whether ``get(begin, end)`` gives the same bytes; a part that differs is asked for again before it counts."""
+        """Return whether ``get(begin, end)`` gives the same bytes.
+
+        A part that differs is asked for again before it counts.
+        """
 
         def compare(begin: int) -> bool:
             end = self.end_of(begin)

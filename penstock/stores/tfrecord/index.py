@@ -110,7 +110,10 @@ def is_tfrecord(path: Path) -> bool:
 
 
 def find_codec(path: Path) -> str | None:
-    """The compression of a file: ``"gz"``, ``"zlib"``, or empty; None if it is no TFRecord file. Raises OSError."""
+    """Return the compression of a file: ``"gz"``, ``"zlib"``, or empty.
+
+    It is None if it is no TFRecord file. Raises OSError.
+    """
     with open_file(path) as file:
         head = file.read(_HEAD_NBYTES)
     if is_frame(head):

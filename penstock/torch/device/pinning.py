@@ -51,7 +51,9 @@ def can_pin() -> bool:
 
 
 def should_pin(pin_memory: bool, pin_memory_device: str = "", *, stacklevel: int = 1) -> bool:
-    """Whether a loader with these arguments pins its batches. It gives the warnings that torch gives in ``iter()``.
+    """Return whether a loader with these arguments pins its batches.
+
+    It gives the warnings that torch gives in ``iter()``.
 
     Parameters
     ----------

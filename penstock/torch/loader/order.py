@@ -68,7 +68,10 @@ class TorchOrder(Order):
         return not self.is_stream and (self.unit is not None or type(self.sampler) in _FIXED)
 
     def takes_given_generators(self) -> bool:
-        """Whether it is drawn from given generators or global ones; another sampler may make a generator itself."""
+        """Return whether it is drawn from given generators or global ones.
+
+        Another sampler may make a generator itself.
+        """
         return type(self.sampler) in _FIXED | _SHUFFLING or self.unit is not None
 
 

@@ -254,7 +254,10 @@ def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES
 
 
 def pil_pixels(image: Image) -> NDArray[np.uint8]:
-    """The pixels of a PIL image, HWC RGB, as :func:`read_pixels` gives them for its file; the image is not changed."""
+    """Return the pixels of a PIL image, HWC RGB, as :func:`read_pixels` gives them for its file.
+
+    The image is not changed.
+    """
     return np.array(image if image.mode == "RGB" else from_picture(image.copy(), "RGB"), order="C")
 
 

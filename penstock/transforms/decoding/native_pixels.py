@@ -96,7 +96,10 @@ def _read_samples(encoded: bytes, region: Region | None, max_pixels: int, max_nb
 
 
 def _find_mode(encoded: bytes, mode: str) -> str | None:
-    """The native mode whose pixels are those of a PNG or WebP in a mode that keeps its depth; None if none is."""
+    """Return the native mode whose pixels are those of a PNG or WebP in a mode that keeps its depth.
+
+    It is None if none is.
+    """
     if not encoded.startswith(_PNG):
         return "L" if mode == "I;16" else None
     if encoded[_PNG_DEPTH : _PNG_DEPTH + 1] == b"\x10":

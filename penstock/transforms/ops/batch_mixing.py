@@ -217,7 +217,9 @@ class CutMix(_BatchMix):
 
 
 def _as_native(images: Batch) -> tuple[Batch, Batch, Batch] | None:
-    """The images as an array, a new batch like them, and that batch as an array; None if the native core takes neither.
+    """Return the images as an array, a new batch like them, and that batch as an array.
+
+    It is None if the native core takes neither.
 
     It takes C-contiguous float32 in host memory, without gradients.
     """

@@ -70,7 +70,10 @@ class MapOp(PixelOp):
         raise NotImplementedError(f"{type(self).__name__} must define onward")
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright boxes around the mapped corners, clipped to the image; a box outside is kept with zero area."""
+        """Return the upright boxes around the mapped corners, clipped to the image.
+
+        A box outside is kept with zero area.
+        """
         return self.move_and_place(boxes, params, size)[0]
 
     def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:

@@ -68,7 +68,10 @@ def _find_settings(op: Op) -> tuple[float, ...] | None:
 
 
 def draw_geometry(steps: NDArray[np.float64], keys: SampleKeys, sizes: Sizes) -> NDArray[np.int32] | None:
-    """The geometry of a chunk, by ops of :func:`pack_steps`; None if an image has no size, or a window leaves it."""
+    """Return the geometry of a chunk, by ops of :func:`pack_steps`.
+
+    It is None if an image has no size, or a window leaves it.
+    """
     indices = np.ascontiguousarray(keys.indices, np.int64)
     return _native.draw_geometry(steps, keys.seed, keys.epoch, indices, np.ascontiguousarray(sizes, np.int32))
 

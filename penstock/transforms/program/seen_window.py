@@ -59,7 +59,10 @@ class SeenWindow:
 
     @classmethod
     def find(cls, transform: object, keys: SampleKeys, size: tuple[int, int]) -> SeenWindow | None:
-        """What ``transform`` shows of a canvas of ``size``, with these keys; None if it must be drawn as a whole."""
+        """Return what ``transform`` shows of a canvas of ``size``, with these keys.
+
+        It is None if it must be drawn as a whole.
+        """
         if not isinstance(transform, Pipeline) or transform.kinds is not None or len(transform.ops) < 2:
             return None
         warp, crop = transform.ops[:2]
@@ -155,7 +158,10 @@ def _flip(matrix: Matrix, pipeline: Pipeline, keys: SampleKeys, size: tuple[int,
 
 
 def _find_seen(matrix: Matrix, window: Area, size: tuple[int, int]) -> Area | None:
-    """The pixels of the canvas that the window shows; None if it shows none, or is no affine map of finite numbers."""
+    """Return the pixels of the canvas that the window shows.
+
+    It is None if it shows none, or is no affine map of finite numbers.
+    """
     if len(matrix) != 6:
         return None
     x0, y0, x1, y1 = window

@@ -97,7 +97,10 @@ def invert_map(matrix: Sequence[float]) -> NDArray[np.float64]:
 
 
 def place_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
-    """The upright boxes around the mapped corners; a box without area becomes a point, and so stays without area."""
+    """Return the upright boxes around the mapped corners.
+
+    A box without area becomes a point, and so stays without area.
+    """
     limits = np.array(size, np.float64)
     sides = boxes.reshape(-1, 2, 2).astype(np.float64)
     if np.any(onward[2, :2]):  # a projective map may mirror points far outside the image

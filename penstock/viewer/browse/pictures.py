@@ -84,7 +84,9 @@ def find_size(image: Blob) -> tuple[int, int]:
 
 
 def make_picture(image: Blob, form: PictureForm) -> bytes:
-    """A file, or pixels (height, width, channels), encoded for a browser; damage is repaired as far as it can be.
+    """Return a file, or pixels (height, width, channels), encoded for a browser.
+
+    Damage is repaired as far as it can be.
 
     ArgumentError if the region has no pixel of it, or there is no such channel; DecodeError if it cannot be decoded.
     """

@@ -197,7 +197,10 @@ def count_cells(events: Events) -> list[tuple[int, int, int]]:
 
 
 def list_classes(events: Events, names: Sequence[str]) -> list[dict[str, object]]:
-    """Each class that occurs, those with most errors first; precision and recall are None where they have no base."""
+    """Return each class that occurs, those with most errors first.
+
+    Precision and recall are None where they have no base.
+    """
 
     def count(classes: Indices) -> Indices:
         return np.bincount(classes[(classes >= 0) & (classes < len(names))], minlength=len(names))

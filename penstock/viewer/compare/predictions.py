@@ -145,7 +145,10 @@ class Predictions(Background):
         return self._judge(*self._shown)
 
     def say(self, events: Events, at: int) -> str:
-        """What is wrong with the prediction of an event, or the object that was missed; empty if it is correct."""
+        """Return what is wrong with the prediction of an event, or the object that was missed.
+
+        It is empty if it is correct.
+        """
         truth = int(events.truths[at])
         named = self.names[truth] if 0 <= truth < len(self.names) else f"class {truth}"
         return ("", f"is {named}", "again", "not there", "not found")[events.kinds[at]]

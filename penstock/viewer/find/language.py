@@ -75,7 +75,10 @@ Condition = FieldTest | Combination
 
 
 def parse_query(query: str) -> Condition | None:
-    """The tree of a filter; None for an empty one. QueryError if it is not of the language, too long or too deep."""
+    """Return the tree of a filter.
+
+    It is None for an empty one. QueryError if it is not of the language, too long or too deep.
+    """
     if len(query) > _MAX_QUERY:
         raise QueryError(f"a filter must have at most {_MAX_QUERY} characters, got {len(query)}", _MAX_QUERY)
     return _QueryParser(_split(query)).parse() if query.strip() else None

@@ -80,7 +80,9 @@ def find_areas(boxes: Ragged) -> FilterNumbers:
 
 
 def find_outliers(facts: Array) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """How far each record is from the others, (n,), in standard deviations; NaN where its pixels were not measured.
+    """Return how far each record is from the others, (n,), in standard deviations.
+
+    It is NaN where its pixels were not measured.
 
     And in what, (n,): the number of a name of :data:`OUTLIER_NAMES`. The distance is the largest of
     |x - median| / (1.4826 MAD) over the logarithms of size, aspect and sharpness, and over brightness and contrast.

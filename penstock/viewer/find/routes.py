@@ -32,7 +32,10 @@ def show_names(request: Request) -> Response:
 
 
 def check_filter(request: Request) -> Response:
-    """Whether ``q`` and ``sort`` can be read: ``{ok, error, at, in, scans}``; character ``at`` of ``in`` is wrong."""
+    """Return whether ``q`` and ``sort`` can be read: ``{ok, error, at, in, scans}``.
+
+    Character ``at`` of ``in`` is wrong.
+    """
     finder, asked = finder_of(session_of(request)), request.query_params
     part, scans = "q", False
     try:

@@ -180,7 +180,10 @@ class FillBuild(RowsBuild):
 
 
 def _compacted(array: Array | RaggedRows, kept: NDArray[np.int64]) -> Array | RaggedRows:
-    """The rows ``kept``, moved to the front of ``array``; those of a ragged leaf are chosen when they are joined."""
+    """Return the rows ``kept``, moved to the front of ``array``.
+
+    Those of a ragged leaf are chosen when they are joined.
+    """
     if isinstance(array, RaggedRows):
         return array
     array[: len(kept)] = array[kept]

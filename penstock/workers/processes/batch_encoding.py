@@ -63,7 +63,10 @@ def pack(
 
 
 def unpack(pickled: bytes, spans: Sequence[BufferSpan], slots: ParentSlots) -> Batch:
-    """The batch of :func:`pack`; its arrays are views of ``slots``, which are in use until the last one is deleted."""
+    """Return the batch of :func:`pack`.
+
+    Its arrays are views of ``slots``, which are in use until the last one is deleted.
+    """
     return pickle.loads(pickled, buffers=slots.lease_buffers(spans) if spans else ())  # noqa: S301  # from a worker of this program
 
 

@@ -121,7 +121,10 @@ class WorkerMemory:
         return Lease(_NO_POOL, np.empty(nbytes, np.uint8) if memory is None else memory)
 
     def store(self, buffer: NDArray[np.uint8]) -> BufferSpan | None:
-        """The span of bytes that lie in the batch's memory, or are copied there; None if the system refuses memory."""
+        """Return the span of bytes that lie in the batch's memory, or are copied there.
+
+        It is None if the system refuses memory.
+        """
         address = buffer.__array_interface__["data"][0]
         for slot in self._slots:
             start = address - slot.array.__array_interface__["data"][0]

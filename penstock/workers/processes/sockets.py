@@ -312,7 +312,10 @@ class WorkerSocket:
         self._channel, self.status, self.memory = channel, status, WorkerMemory()
 
     def receive(self, *, wait: bool = True) -> ToWorker | None:
-        """The next message; None if the parent has closed the connection, or nothing is there and ``wait`` is False."""
+        """Return the next message.
+
+        It is None if the parent has closed the connection, or nothing is there and ``wait`` is False.
+        """
         received = self._channel.receive(wait=wait)
         if received is None:
             return None

@@ -302,7 +302,10 @@ def _is_service(file: str) -> bool:
 
 
 def _parse_main() -> ast.Module | None:
-    """The main script, or a module run by ``-m``; None for a notebook, or -c: another process cannot import it."""
+    """Return the main script, or a module run by ``-m``.
+
+    It is None for a notebook, or -c: another process cannot import it.
+    """
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if path is None:
         return None

@@ -69,7 +69,10 @@ class WorkerStatus:
 
     @classmethod
     def create(cls, path: str) -> WorkerStatus:
-        """A new status in the file ``path``, which can be opened when the worker is dead; raises if it exists."""
+        """Return a new status in the file ``path``, which can be opened when the worker is dead.
+
+        Raises if it exists.
+        """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.posix_fallocate(fd, 0, _SIZE)  # or a signal would end the process where memory is short
         status = cls(fd)

@@ -185,7 +185,10 @@ class WorkerActor:
 
 
 def read_status(path: str) -> StatusReading:
-    """The last status of a dead actor of this machine, whose file is deleted; raises an OSError if there is none."""
+    """Return the last status of a dead actor of this machine, whose file is deleted.
+
+    Raises an OSError if there is none.
+    """
     return WorkerStatus.read_file(path)
 
 

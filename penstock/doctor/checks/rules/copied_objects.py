@@ -105,7 +105,10 @@ def _estimate_column(examined: Sequence[object], count: int, depth: int, limit: 
 
 
 def _is_counted(value: object) -> bool:
-    """Whether it is an object of its own on the heap. Small ints, None and bools are shared by the interpreter."""
+    """Return whether it is an object of its own on the heap.
+
+    Small ints, None and bools are shared by the interpreter.
+    """
     kind = type(value)
     if isinstance(value, int) and kind is int:
         return not -5 <= value <= 256

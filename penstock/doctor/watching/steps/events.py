@@ -79,7 +79,10 @@ class ScriptEvent:
 
 
 def find_caller() -> types.FrameType | None:
-    """The user's function that asks torch for something; None if a library does, or a loader that makes a batch."""
+    """Return the user's function that asks torch for something.
+
+    It is None if a library does, or a loader that makes a batch.
+    """
     frame = inspect.currentframe()
     while frame is not None and not is_user_file(frame.f_code.co_filename):
         if not str(frame.f_globals.get("__name__", "")).startswith(_PASSED):

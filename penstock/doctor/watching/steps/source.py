@@ -53,7 +53,10 @@ class SourceFile:
         return None
 
     def find_function(self, code: types.CodeType) -> ast.AST | None:
-        """The definition of a function; None if it is not there, or if it is one of several lambdas of one line."""
+        """Return the definition of a function.
+
+        It is None if it is not there, or if it is one of several lambdas of one line.
+        """
         found = self._functions.get((code.co_firstlineno, code.co_name), [])
         return found[0] if len(found) == 1 else None
 
