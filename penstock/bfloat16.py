@@ -49,7 +49,7 @@ def as_words(array: Array) -> Array:
 
 
 def from_floats(values: NDArray[np.float32]) -> Array:
-    """``values`` rounded to nearest, ties to even; NaN becomes the quiet NaN with its sign."""
+    """Return ``values`` rounded to nearest, ties to even; NaN becomes the quiet NaN with its sign."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     upper = bits >> np.uint32(16)
     # Beside NaN, the sum cannot overflow: infinity has no lower bits, and adding less than one upper bit keeps it.

@@ -157,7 +157,7 @@ class FrameworkCollate:
 
 
 def rebuild_mapping(like: Mapping[Index, Tree], values: dict[Index, Tree]) -> Tree:
-    """``values`` in a mapping of the type of ``like``; a dict where that type cannot be built."""
+    """Return ``values`` in a mapping of the type of ``like``; a dict where that type cannot be built."""
     try:
         if isinstance(like, MutableMapping):
             clone = copy.copy(like)
@@ -169,7 +169,7 @@ def rebuild_mapping(like: Mapping[Index, Tree], values: dict[Index, Tree]) -> Tr
 
 
 def rebuild_sequence(like: Sequence[Tree], values: list[Tree]) -> Tree:
-    """``values`` in a sequence of the type of ``like``; a list where that type cannot be built."""
+    """Return ``values`` in a sequence of the type of ``like``; a list where that type cannot be built."""
     try:
         if isinstance(like, MutableSequence):
             clone = copy.copy(like)

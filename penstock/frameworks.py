@@ -105,7 +105,7 @@ class Framework:
         return ()
 
     def array_types(self) -> tuple[type, ...]:
-        """Types of its arrays; they have ``nbytes``."""
+        """Return types of its arrays; they have ``nbytes``."""
         return ()
 
     def seed(self, words: Array) -> None:

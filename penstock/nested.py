@@ -55,7 +55,7 @@ class NestedTensor:
         return NestedTensor(self.tensors.to(*args, **kwargs), self.mask.to(*args, **kwargs))
 
     def pin_memory(self) -> NestedTensor:
-        """Tensors in page-locked memory; called by loaders with ``pin_memory=True``."""
+        """Copy tensors to page-locked memory; called by loaders with ``pin_memory=True``."""
         return NestedTensor(self.tensors.pin_memory(), self.mask.pin_memory())
 
 
@@ -80,7 +80,7 @@ def find_layout(shape: tuple[int, ...], layout: str | None = None) -> str:
 
 
 def image_size(shape: tuple[int, ...], layout: str | None = None) -> tuple[int, int]:
-    """Height and width of an image of this shape; arguments and errors as for :func:`find_layout`."""
+    """Return the height and width of an image of this shape; arguments and errors as for :func:`find_layout`."""
     return (shape[1], shape[2]) if find_layout(shape, layout) == "CHW" else (shape[0], shape[1])
 
 
@@ -104,7 +104,7 @@ def pad_images(
     value: float = 0,
     allocate: Allocate = np.empty,
 ) -> NestedTensor:
-    """Images of several sizes as one array.
+    """Pad images of several sizes, as one array.
 
     Parameters
     ----------

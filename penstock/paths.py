@@ -61,7 +61,7 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def parse_size(given: object, name: str) -> int:
-    """Bytes of ``"200GB"``, ``"500 MB"`` or a number; ``name`` is that of the argument.
+    """Return the number of bytes that ``"200GB"``, ``"500 MB"`` or a number is; ``name`` is that of the argument.
 
     Raises ArgumentError if it is none of these.
     """

@@ -24,7 +24,7 @@ __all__ = ["EncodedRows", "PixelRows", "to_rgb"]
 
 
 def to_rgb(pixels: Array) -> Array:
-    """Pixels (height, width, channels) in three channels: those of a gray image are equal, alpha is left out."""
+    """Convert pixels (height, width, channels) to three channels: those of gray are equal, alpha is left out."""
     if pixels.shape[2] == 3:
         return pixels
     return np.ascontiguousarray(pixels[:, :, :3]) if pixels.shape[2] > 3 else np.repeat(pixels[:, :, :1], 3, axis=2)

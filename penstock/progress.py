@@ -39,7 +39,7 @@ _NOTEBOOK_S: Final = 1.0
 def make_reporter(
     progress: bool | Callable[[int, int], None] | None, what: str, stack: ExitStack, unit: str = "records"
 ) -> ProgressReporter:
-    """What to call for an argument ``progress``: the caller's function, a bar that ``stack`` ends, or nothing."""
+    """Make what is called for ``progress``: the caller's function, a bar that ``stack`` ends, or nothing."""
     if callable(progress):
         return lambda done, total, _nbytes: progress(done, total)
     if not progress:

@@ -108,7 +108,7 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> Values:
-        """Array ``index``, a view; a negative index counts from the end.
+        """Return array ``index``, a view; a negative index counts from the end.
 
         Raises IndexError if there is no such array.
         """
@@ -151,7 +151,7 @@ class Ragged:
         return Ragged(self.values.to(*args, **kwargs), self.offsets.to(*args, **kwargs))
 
     def pin_memory(self) -> Ragged:
-        """Tensors in page-locked memory; called by loaders with ``pin_memory=True``."""
+        """Copy tensors to page-locked memory; called by loaders with ``pin_memory=True``."""
         return Ragged(self.values.pin_memory(), self.offsets.pin_memory())
 
 

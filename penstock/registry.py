@@ -87,7 +87,7 @@ class Registry:
             ) from error
 
     def try_get(self, name: str) -> Any | None:
-        """As :meth:`get`, to try each entry; of another distribution that cannot be imported, a warning and None."""
+        """Get an entry to try it; of another distribution that cannot be imported, a warning and None."""
         try:
             return self.get(name)
         except OptionalPackageError as error:

@@ -73,7 +73,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def philox4x32(counter: NDArray[np.uint64], key: tuple[int, int]) -> NDArray[np.uint64]:
-    """Philox4x32-10.
+    """Compute Philox4x32-10.
 
     Parameters
     ----------

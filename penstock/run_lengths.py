@@ -91,7 +91,7 @@ class Runs:
         return Runs._of_keys(keys[(depth == 1) & (steps == 1)], keys[depth == 0], bases, sizes)
 
     def area(self) -> Array:
-        """Number of foreground pixels of each mask: int64, (n,)."""
+        """Return the number of foreground pixels of each mask: int64, (n,)."""
         return _sum_parts(self.ends - self.starts, self.offsets)
 
 
@@ -203,7 +203,7 @@ def _make_bases(sizes: Array) -> Array:
 
 
 def flatten_ranges(lengths: Array) -> Array:
-    """0, 1, ... for each length, one after another."""
+    """Return 0, 1, ... for each length, one after another."""
     ends = np.cumsum(lengths)
     places: Array = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
     return places

@@ -110,7 +110,7 @@ def common_dtype(dtypes: Sequence[DType], field: str) -> DType:
 
 
 def as_dtype(values: Array, dtype: DType) -> Array:
-    """``values`` converted to the common dtype; values that are too large become infinite."""
+    """Return ``values`` converted to the common dtype; values that are too large become infinite."""
     with np.errstate(over="ignore"):
         if dtype == np.float16 and values.dtype != dtype:
             values = values.astype(np.float32)  # as torch: to half precision through single

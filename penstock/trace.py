@@ -129,7 +129,7 @@ class Observer:
         return nullcontext()
 
     def start_worker(self, worker: int, *, is_process: bool) -> None:
-        """Called by each worker, before it works."""
+        """A worker is about to begin its work; it calls this itself."""
 
     def begin_part(self, batch: int, indices: Sequence[object]) -> None:
         """The thread begins samples of a batch; ``indices`` are empty for a stream."""
@@ -243,13 +243,13 @@ class Trace:
         return sum(self._row()[0::2])
 
     def total(self) -> dict[str, tuple[int, int]]:
-        """``{stage: (time_ns, items)}`` so far, over all threads and workers; a snapshot, not a view."""
+        """Return ``{stage: (time_ns, items)}`` so far, over all threads and workers; a snapshot, not a view."""
         with self._lock:
             rows = [row for _, row in self._rows]
         return _sum_rows(rows)
 
     def total_by_worker(self) -> dict[int, dict[str, tuple[int, int]]]:
-        """:meth:`total` of each worker, by its number; what the consumer's thread has done itself is that of -1."""
+        """Return :meth:`total` of each worker, by its number; that of -1 is what the consumer's thread did."""
         with self._lock:
             rows = list(self._rows)
         workers = sorted({worker for worker, _ in rows})

@@ -51,7 +51,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def generalise(reason: str, name: str = "") -> str:
-    """What is wrong, without names, numbers and absolute paths: equal for the same problem of another file or line.
+    """Say what is wrong without names, numbers, absolute paths: equal for the same problem of another file or line.
 
     ``name``: that of the entry, which is left out too.
     """
@@ -133,7 +133,7 @@ class NotebookView:
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        """Called by notebooks, in place of ``repr``."""
+        """Return HTML, which notebooks show in place of ``repr``."""
         html: str = importlib.import_module("penstock.sheets.notebook").render(self)
         return html
 

@@ -261,7 +261,7 @@ def _add_pair(source: AnnotationSource, builder: RecordBuilder, pair: _Pair, *, 
 
 
 def _read_mask_size(source: AnnotationSource, path: Path, *, has_colors: bool) -> tuple[int, int]:
-    """Width and height of a mask by its header; ValueError if it is no PNG of class numbers."""
+    """Return the width and height of a mask by its header; ValueError if it is no PNG of class numbers."""
     try:
         with source.open_image(path) as image:
             size, mode, kind = image.size, image.mode, image.format
@@ -320,7 +320,7 @@ def _read_file(source: AnnotationSource, path: Path) -> MaskClasses:
 
 
 def _read_table(lines: Sequence[tuple[int, str]]) -> list[str]:
-    """ADE20K's table: a heading, then number, ..., name; the numbers begin with 1."""
+    """Read ADE20K's table: a heading, then number, ..., name; the numbers begin with 1."""
     names = [_REST]
     for position, (number, line) in enumerate(lines):
         cells = [cell.strip() for cell in line.split("\t")]

@@ -110,7 +110,7 @@ def _is_list(source: AnnotationSource, path: Path) -> bool:
 
 
 def _split_line(line: str) -> tuple[str, tuple[str, ...], str] | None:
-    """Path, values and the text after the path of a line; None if it begins with no path of an image.
+    """Split a line into path, values and the text after the path; None if it begins with no path of an image.
 
     The path may have spaces: it ends with the first delimiter after the suffix of an image.
     """

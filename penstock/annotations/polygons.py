@@ -62,7 +62,7 @@ class _Edges:
         return cls(start[:, 0], start[:, 1], slope, length, is_steep, first, np.maximum(last - first + 1, 0), ring)
 
     def find_passes(self, begin: int, stop: int) -> tuple[Array, Array, Array]:
-        """Ring, column and row (not yet within the image) of each passed middle of some of the edges."""
+        """Return ring, column and row (not yet within the image) of each passed middle of some of the edges."""
         count = self.count[begin:stop]
         edge = np.repeat(np.arange(begin, stop), count)
         column = self.first[edge] + flatten_ranges(count)

@@ -78,12 +78,12 @@ def orient(instance: Mapping[str, Value], orientation: int) -> dict[str, Value]:
 
 
 def area(instance: Mapping[str, Value]) -> int:
-    """Number of pixels of the object; raises AnnotationError as :func:`decode`."""
+    """Return the number of pixels of the object; raises AnnotationError as :func:`decode`."""
     return int(_parse(instance)[0].area()[0])
 
 
 def box(instance: Mapping[str, Value]) -> tuple[int, int, int, int]:
-    """x0, y0, x1, y1 around the pixels of the object, all 0 without any; raises AnnotationError as :func:`decode`."""
+    """Return x0, y0, x1, y1 around the object's pixels, 0 without any; raises AnnotationError as :func:`decode`."""
     runs, height, _ = _parse(instance)
     if not len(runs.starts):
         return 0, 0, 0, 0

@@ -270,7 +270,7 @@ class AnnotationSource:
         return find_split(split or "") in {None, find_split(self.relative(folder)) or find_split(split or "")}
 
     def measure_image(self, path: Path) -> PictureHeader:
-        """Size and orientation of an image, by its header.
+        """Return the size and orientation of an image, by its header.
 
         Raises ValueError if it is no image.
         """

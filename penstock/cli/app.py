@@ -117,7 +117,7 @@ def _import_module(name: str) -> None:
 
 
 def main() -> None:
-    """Entry point of the console script and of ``python -m penstock``."""
+    """Run the console script, or ``python -m penstock``."""
     _open_closed_streams()
     try:
         try:

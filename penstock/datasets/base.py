@@ -356,7 +356,7 @@ def fetch_one(dataset: DatasetLike, index: Index, keys: SampleKeys) -> Sample:
 def iter_samples(
     dataset: DatasetLike, indices: Iterable[Index], keys: SampleKeys, watch: Watch | None = None
 ) -> Iterator[Sample]:
-    """What ``dataset[index]`` returns for each index, in this order, with its own key, each built when it is needed.
+    """Yield ``dataset[index]`` for each index, in this order, with its own key, each built when it is needed.
 
     A dataset that loads many samples at once gets all ``indices`` before the first sample is built.
     """

@@ -256,7 +256,7 @@ def _check_order(given: Arguments) -> None:
 
 
 def choose_workers(given: Arguments, *, may_fill: bool) -> str:
-    """The kind of workers for ``workers="auto"``; ``may_fill``: whether samples are batched and collated by default."""
+    """Choose workers for ``workers="auto"``; ``may_fill``: whether samples are batched and collated by default."""
     if given.num_workers == 0:
         return "serial"
     if given.context is None and given.worker_init_fn is None and may_fill and spec_of(given.dataset) is not None:

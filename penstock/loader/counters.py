@@ -91,7 +91,7 @@ class LoaderCounters:
         return trace
 
     def retire(self, trace: Trace) -> None:
-        """A trace grows no more."""
+        """Add up a trace that grows no more."""
         if trace in self._traces:
             self._traces.remove(trace)
             self._retired = _sum(self._retired, trace.total_by_worker())

@@ -153,7 +153,7 @@ class Order:
     def make_plan(
         self, seed: int, position: Position, cursor: SamplerCursor | None, *, fills: bool, checks_length: bool = False
     ) -> TaskPlan:
-        """The tasks of an epoch from ``position`` on; ``cursor`` is there already, where the sampler is iterated."""
+        """Plan the tasks of an epoch from ``position`` on; ``cursor`` is there where the sampler is iterated."""
         cut, start = self.cut(), (seed, position.epoch, position.batches)
         if cursor is None:
             rest = rest_of(self.sampler, position.origin)
@@ -168,7 +168,7 @@ class Order:
         )  # fmt: skip
 
     def find_repeats(self, origin: int, batch: int, rows: int) -> NDArray[np.bool_]:
-        """Which of the ``rows`` samples drawn for a batch only give all ranks equal steps, counted from ``origin``.
+        """Find which of the ``rows`` samples of a batch only give all ranks equal steps, counted from ``origin``.
 
         Raises
         ------

@@ -188,7 +188,7 @@ class MakesSampler:
 
 
 def check_count(name: str, value: object, *, least: int) -> int:
-    """``value`` as an int of at least ``least``; NumPy ints pass, bools and floats do not."""
+    """Return ``value`` as an int of at least ``least``; NumPy ints pass, bools and floats do not."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         kind = "a positive" if least == 1 else "a non-negative"
         raise ArgumentError(f"{name} should be {kind} integer value, but got {name}={value!r}")

@@ -165,7 +165,7 @@ class BucketBatchSampler(RankedSampler[list[int]]):
         return permute(places, int(self._batches.members[bucket]), (self.seed, epoch, _MEMBERS, bucket))
 
     def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Numbers of batches: shuffled runs, then shuffled single batches, then short ones."""
+        """Return numbers of batches: shuffled runs, then shuffled single batches, then short ones."""
         if not self.shuffle:
             return positions
         runs, singles, shorts = self._batches.zones

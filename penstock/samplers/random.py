@@ -123,7 +123,7 @@ class SubsetRandomSampler(IndexSampler):
         return self.indices[permute(positions, len(self), key)]
 
     def signature(self) -> dict[str, object]:
-        """Type, length and a digest of the indices."""
+        """Return type, length and a digest of the indices."""
         return {"type": "SubsetRandomSampler", "length": len(self), "indices": self._digest}
 
 

@@ -145,7 +145,7 @@ class RepeatFactorSampler(RankSampler):
         return _RepeatTable(images, np.cumsum(self._parts[images]), shift)
 
     def parameters(self) -> dict[str, object]:
-        """Number of images, and a digest of their factors."""
+        """Return the number of images, and a digest of their factors."""
         return {"length": len(self.factors), "factors": self._digest}
 
 

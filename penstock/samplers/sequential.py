@@ -35,7 +35,7 @@ class SequentialSampler(IndexSampler):
         return np.arange(start, min(stop, len(self)), dtype=np.int64)
 
     def signature(self) -> dict[str, object]:
-        """Type and length."""
+        """Return the type and length."""
         return {"type": "SequentialSampler", "length": len(self)}
 
 

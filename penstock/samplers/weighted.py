@@ -106,7 +106,7 @@ class WeightedRandomSampler(RankSampler):
         return self._num_samples
 
     def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Indices drawn at ``positions``."""
+        """Return indices drawn at ``positions``."""
         if not self.replacement:
             order: NDArray[np.int64] = self._orders.get(
                 (self.seed, epoch), lambda: self._order_without_replacement(epoch)
@@ -132,7 +132,7 @@ class WeightedRandomSampler(RankSampler):
         return items[np.argsort(times, kind="stable")].astype(np.int64)
 
     def parameters(self) -> dict[str, object]:
-        """Number of items, a digest of their weights, replacement."""
+        """Return the number of items, a digest of their weights, replacement."""
         return {"length": self._length, "weights": self._digest, "replacement": self.replacement}
 
 
@@ -209,7 +209,7 @@ def _cumulative(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Natural logarithm of 2**-53 <= x <= 1 to about 1e-16, by additions, multiplications and divisions alone.
+    """Return the logarithm of 2**-53 <= x <= 1 to about 1e-16, by additions, multiplications and divisions alone.
 
     The processor's or the C library's may differ in the last bit, and with it the order of two items on two machines.
     ``ln m = 2 artanh((m - 1) / (m + 1))``, with m in [sqrt(1/2), sqrt(2)].

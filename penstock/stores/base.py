@@ -114,7 +114,7 @@ class WritableKind(NotebookView):
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished store at ``location`` holds, if it was written with this schema and source; else None.
+        """Say what the finished store at ``location`` holds, if it was written with this schema and source; else None.
 
         None also where nothing is, or something that cannot be opened; :meth:`writer` then raises the error.
         """

@@ -152,7 +152,7 @@ class DamageTests(StoreFixtures):
     """The tests of files that are not, or no longer, those of the store."""
 
     def test_a_store_that_is_replaced_while_open_is_refused(self, made: MadeStore) -> None:
-        """No index gives the record of another store: after the files were replaced, reading raises soon."""
+        """After the files were replaced, reading raises soon: no index gives the record of another store."""
         store = made.open()
         store.read([0])
         (made.folder / "photos" / "cats" / "2.jpg").unlink()
@@ -173,7 +173,7 @@ class DamageTests(StoreFixtures):
         assert "changed since it was pickled" in caught.value.message or caught.value.where["key"] == made.keys[0]
 
     def test_truncated_files_raise_errors_of_ours(self, made: MadeStore) -> None:
-        """Each file cut off at some place: an error that can be caught, or the whole records; never a crash."""
+        """Each file that is cut off raises an error that can be caught, or gives the whole records; nothing crashes."""
         damages = []
         for path in files_of(made):
             whole = path.read_bytes()
@@ -184,7 +184,7 @@ class DamageTests(StoreFixtures):
         check_damages(made, damages)
 
     def test_flipped_bits_raise_errors_of_ours(self, made: MadeStore) -> None:
-        """A bit flipped anywhere: an error that can be caught, or records; with checksums, the right ones."""
+        """A flipped bit raises an error that can be caught, or gives records; with checksums, the right ones."""
         rng = np.random.default_rng(0)
         damages = []
         for path in files_of(made):

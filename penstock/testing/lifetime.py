@@ -228,7 +228,7 @@ class LifetimeTests(StoreFixtures):
         assert "closed" in repr(opened)
 
     def test_missing_store_is_not_found(self, kept: MadeStore, store: Store, tmp_path: Path) -> None:
-        """Where nothing is, opening says so."""
+        """Opening a path where nothing is raises StoreNotFoundError."""
         maker = kept.maker
         url = f"{store.location.scheme}://{tmp_path / 'nothing'}" if maker.missing is None else maker.missing(tmp_path)
 

@@ -112,7 +112,7 @@ class MadeStore:
         return stores.open(self.url, **self.maker.options)
 
     def list_paths(self) -> list[Path]:
-        """Its file or folder, or its files; none if it is on a server."""
+        """Return its file or folder, or its files; none if it is on a server."""
         _, location = stores.find(self.url, layout=self.maker.options.get("layout"))
         return list(location.paths) if location.is_local else []
 

@@ -46,7 +46,7 @@ class ReadingTests(StoreFixtures):
         assert [record.index for record in records] == [2, 0]
 
     def test_a_mask_is_no_list_of_indices(self, store: Store) -> None:
-        """It would be the records 0 and 1, again and again."""
+        """A mask is refused: it would be the records 0 and 1, again and again."""
         mask = [True, False, True]
         for given in (mask, np.array(mask)):
             with pytest.raises(ArgumentError, match=r"got bools; of a mask, give numpy\.flatnonzero\(mask\)"):

@@ -49,14 +49,14 @@ def as_batch(arrays: Tree) -> Batch:
 
 
 def convert_parts(parts: dict[str, object]) -> dict[str, object]:
-    """Parts of a batch with tensors over the same memory for all arrays; other values are the same objects."""
+    """Return parts of a batch with tensors over the same memory for all arrays; other values are the same objects."""
     return {
         name: tree_map(_as_part, value) if isinstance(value, list) else _as_part(value) for name, value in parts.items()
     }
 
 
 def array_to_tensor(array: Array) -> torch.Tensor:
-    """A tensor over the memory of ``array``: as ``torch.from_numpy``, and torch.bfloat16 for arrays of bfloat16."""
+    """Make a tensor over the memory of ``array`` as ``torch.from_numpy``; torch.bfloat16 for arrays of bfloat16."""
     if is_bfloat16(array.dtype):
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

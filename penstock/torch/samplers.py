@@ -80,7 +80,7 @@ class StatefulDistributedSampler(DistributedSampler[T_co]):
         super().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, int]:
-        """``{"yielded": ...}``: the position of the next index."""
+        """Return ``{"yielded": ...}``: the position of the next index."""
         return {self._YIELDED: self.yielded if self.next_yielded is None else self.next_yielded}
 
     def load_state_dict(self, state_dict: State) -> None:

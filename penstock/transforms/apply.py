@@ -113,7 +113,7 @@ def draw_one(
 
 
 def spec_after(ops: Sequence[Op], spec: ImageSpec | None) -> ImageSpec | None:
-    """Spec of an image of ``spec`` after the ops; None if it is unknown."""
+    """Return the spec of an image of ``spec`` after the ops; None if it is unknown."""
     for op in ops:
         spec = op.spec(spec) if spec is not None else None
     return spec

@@ -56,7 +56,7 @@ Sizes = NDArray[np.int32]
 
 
 def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
-    """:func:`penstock.rng.uniforms`, computed by the native core: the same numbers, (n, count) in [0, 1)."""
+    """Compute :func:`penstock.rng.uniforms` by the native core: the same numbers, (n, count) in [0, 1)."""
     numbers: NDArray[np.float64] = _native.uniforms(
         keys.seed, keys.epoch, np.ascontiguousarray(keys.indices, np.int64), stream, count
     )
@@ -152,11 +152,11 @@ class Op:
         return self.draw(keys, sizes, stream)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # the interface
-        """Width and height of each image after the op."""
+        """Return the width and height of each image after the op."""
         return sizes
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """Spec of the image after the op; None if it is unknown."""
+        """Return the spec of the image after the op; None if it is unknown."""
         return spec
 
     def image(self, image: ImageLike, params: Params) -> ImageLike:
@@ -178,7 +178,7 @@ class Op:
     def move_and_place(
         self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """:meth:`boxes` and :meth:`place`; an op whose map takes long to compute computes it once."""
+        """Return what :meth:`boxes` and :meth:`place` do; an op whose map takes long to compute computes it once."""
         return self.boxes(boxes, params, size), self.place(boxes, params, size)
 
     def keep(
@@ -187,7 +187,7 @@ class Op:
         visible: NDArray[np.float64],  # noqa: ARG002  # the interface
         size: tuple[int, int],  # noqa: ARG002
     ) -> NDArray[np.bool_]:
-        """Which objects stay, by their boxes and the visible share of each, of an op that :attr:`removes_objects`."""
+        """Say which objects stay, by their boxes and the visible share of each, if the op :attr:`removes_objects`."""
         return np.ones(len(boxes), np.bool_)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002

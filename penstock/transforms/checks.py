@@ -69,7 +69,7 @@ def as_probability(p: float) -> float:
 def as_range(
     bounds: float | Sequence[float], what: str, low: float = -math.inf, high: float = math.inf
 ) -> tuple[float, float]:
-    """``(least, most)`` of a range within [low, high]; one number is a range of that number alone."""
+    """Return ``(least, most)`` of a range within [low, high]; one number is a range of that number alone."""
     values = as_numbers(bounds, what)
     values = values * 2 if is_number(bounds) else values
     if len(values) != 2 or not low <= values[0] <= values[1] <= high or not all(map(math.isfinite, values)):
@@ -160,14 +160,14 @@ def as_angles(degrees: float | Sequence[float], what: str, limit: float = math.i
 
 
 def as_shares(translate: Sequence[float]) -> tuple[float, float]:
-    """Two fractions of an image's width and height."""
+    """Return two fractions of an image's width and height."""
     if len(as_numbers(translate, "translate")) != 2 or not all(0 <= share <= 1 for share in translate):
         raise ArgumentError(f"translate must be two fractions of width and height, each in [0, 1], got {translate!r}")
     return float(translate[0]), float(translate[1])
 
 
 def as_shears(shear: float | Sequence[float] | None) -> tuple[float, float, float, float]:
-    """Angles of shearing in degrees: least and most along x, least and most along y."""
+    """Return angles of shearing in degrees: least and most along x, least and most along y."""
     if shear is None:
         return 0.0, 0.0, 0.0, 0.0
     given = as_numbers(shear, "shear")

@@ -192,7 +192,7 @@ class Pipeline:
         return Program(self.ops, leaves, followers=followers)
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """Spec of the image after the last op, for a spec before the first."""
+        """Return the spec of the image after the last op, for a spec before the first."""
         return spec_after(self.ops, spec)
 
     def _scaling(self, kinds: Tree) -> Program | None:
@@ -254,7 +254,7 @@ class Pipeline:
         return map_values(kinds, sample, lambda _, value: as_collatable(value)) if stream == self._last else sample
 
     def _find_size(self, stream: int, held: list[Held], sample: Sample, kinds: Tree) -> tuple[int, int]:
-        """Width and height of the first image before an op; images of an unknown layout are checked."""
+        """Return the width and height of the first image before an op; images of an unknown layout are checked."""
         if self.layouts[stream] is None and self.ops[stream].takes_pixels:
             for kind, value in held:
                 if kind == "image":
@@ -300,7 +300,7 @@ class Pipeline:
 
 
 def _as_ops(ops: object) -> tuple[Op, ...]:
-    """Ops, callables as ops, and the ops of pipelines in place of these."""
+    """Return ops, callables as ops, and the ops of pipelines in place of these."""
     if isinstance(ops, Op) or not isinstance(ops, Iterable):
         raise ArgumentError(f"ops must be a list of ops, such as T.Pipeline([T.Decode(), ...]), got {ops!r:.200}")
     found: list[Op] = []

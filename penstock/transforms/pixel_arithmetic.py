@@ -90,7 +90,7 @@ def paint(area: Array, fill: Array) -> None:
 
 
 def luma(image: Pixels) -> Pixels:
-    """HW image: ITU-R BT.601 luma in 16 fractional bits, rounded, as ``PIL.Image.convert("L")``."""
+    """Return luma, HW, by ITU-R BT.601 in 16 fractional bits, rounded, as ``PIL.Image.convert("L")``."""
     if image.ndim == 2:
         return image
     total = image[:, :, 0].astype(np.uint32)
@@ -123,7 +123,7 @@ def look_up_channels(image: Pixels, tables: Pixels) -> Pixels:
 
 
 def blend(first: Pixels, second: Pixels, factor: float) -> Pixels:
-    """``first + factor * (second - first)`` in float32, clipped to [0, 255] and truncated, as ``PIL.Image.blend``.
+    """Blend ``first + factor * (second - first)`` in float32, clipped to [0, 255], truncated, as ``PIL.Image.blend``.
 
     Both of one shape. A factor outside 0..1 extrapolates.
     """

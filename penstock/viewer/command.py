@@ -124,7 +124,7 @@ def view(
 def open_viewed(
     given: str, classes: str | None = None, layout: str | None = None, option: Sequence[str] | None = None
 ) -> Iterator[Store | DatasetLike]:
-    """What is to be viewed: a store, or the loader or dataset that ``FILE.py:NAME`` names, or a function returns."""
+    """Open what is viewed: a store, or the loader or dataset that ``FILE.py:NAME`` names, or a function returns."""
     if not _SCRIPT.fullmatch(given):
         with open_store(given, classes, layout, option) as opened:
             yield opened

@@ -90,7 +90,7 @@ class Background:
         self._starts = threading.Lock()
 
     def work(self) -> None:
-        """What the thread does; returns soon after :attr:`stops` is set."""
+        """Do what the thread does; returns soon after :attr:`stops` is set."""
         raise NotImplementedError
 
     def start(self, wait_s: float | None = None) -> None:

@@ -313,7 +313,7 @@ class Backend(Protocol):
 
 
 def chunk_rows(rows: int, workers: int, chunk_size: int | None, most: int) -> int:
-    """Rows of a chunk: ``chunk_size`` if given, else ``rows`` divided by the workers, within 8 and ``most``.
+    """Return the rows of a chunk: ``chunk_size`` if given, else ``rows`` by the workers, within 8 and ``most``.
 
     ``rows`` are those of the batches that wait. Large chunks have less overhead in Python, most of which holds the
     interpreter's lock. Where one batch waits, as at the end of an epoch, all workers build it.

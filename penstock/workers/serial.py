@@ -75,7 +75,7 @@ class SerialBackend(Backend):
         return self._built
 
     def samples_per_call(self) -> int:
-        """1: the calling thread does the work."""
+        """Return 1: the calling thread does the work."""
         return 1
 
     def describe_workers(self) -> str:

@@ -34,7 +34,7 @@ def current_frames() -> dict[int, FrameType]:
 
 
 def walk_stack(frame: FrameType, most: int = sys.maxsize) -> list[FrameType]:
-    """``frame``, its caller, and so on outwards, at most ``most`` frames; the frame may be one of another thread."""
+    """Yield ``frame``, its caller, and so on, at most ``most`` frames; the frame may be one of another thread."""
     outer = cast("Callable[[Any, object], Any]", getattr)
     callers = itertools.accumulate(itertools.chain((frame,), itertools.repeat("f_back", most - 1)), outer)
     found: list[FrameType] = []

@@ -298,7 +298,7 @@ class _Shared:
         return batch, start, stop
 
     def _chunk_rows(self, batch: _Batch) -> int:
-        """Rows of the next chunk of a batch. The batches queued behind it are taken to be as long.
+        """Return the number of rows of the next chunk of a batch. The batches queued behind it are taken to be as long.
 
         Until each thread has had a chunk, only this batch counts, so that the first one is there soon.
         """
@@ -326,7 +326,7 @@ class _Shared:
 
 
 def _remove_tracebacks(error: Exception) -> Exception:
-    """``error`` without tracebacks: their frames reference the backend, which the threads would keep alive."""
+    """Return ``error`` without tracebacks: their frames reference the backend, which the threads would keep alive."""
     part: BaseException | None = error
     while part is not None:
         part.__traceback__ = None
@@ -335,7 +335,7 @@ def _remove_tracebacks(error: Exception) -> Exception:
 
 
 def _run_worker(signals: _Signals, reference: weakref.ref[_Shared], worker: int) -> None:
-    """The target of a thread. Jobs and batches are local to functions that have returned when it waits."""
+    """Work as a thread. Jobs and batches are local to functions that have returned when it waits."""
     trace.name_worker(worker)
     failure = _start_worker(reference, worker)
     while _work_on_chunk(signals, reference, worker, failure):

@@ -230,7 +230,7 @@ def _find_tasks(root: XmlElement) -> Iterator[XmlElement]:
 
 
 def _read_video_size(root: XmlElement) -> tuple[int, int] | None:
-    """Width and height of the video; None where the file does not say it."""
+    """Return the width and height of the video; None where the file does not say it."""
     for place in (*(f"meta/{each}" for each in _PLACES), "meta", "meta/project/tasks/task"):
         if (found := root.find(f"{place}/original_size")) is not None:
             try:
@@ -259,7 +259,7 @@ def _read_shape(image: ImageObjects, element: XmlElement, skeletons: Mapping[str
 
 
 def _read_attributes(element: XmlElement) -> dict[str, Value]:
-    """Attributes that people gave, as numbers or texts, and CVAT's own: occluded, z_order, group_id."""
+    """Return attributes that people gave, as numbers or texts, and CVAT's own: occluded, z_order, group_id."""
     found: dict[str, Value] = {
         each.attributes.get("name") or "attribute": _read_value(each.text.strip())
         for each in element.find_all("attribute")

@@ -198,7 +198,7 @@ def _read_object(image: ImageObjects, element: XmlElement, paths: Mapping[str, s
 
 
 def _read_polygon(element: XmlElement) -> list[float] | None:
-    """x, y of the corners of its polygon, pixels; None without one. Points are written as those of landmarks are."""
+    """Read x, y of the corners of its polygon, pixels; None without one. They are written as those of landmarks are."""
     found = element.find(_POLYGON)
     if found is None or not (found.children or found.text.strip()):
         return None
@@ -254,7 +254,7 @@ def _read_value(element: XmlElement | None) -> Value:
 
 
 def _read_points(element: XmlElement) -> Array:
-    """Points with their flags, as float32."""
+    """Return points with their flags, as float32."""
     numbers, flags = _read_pairs(element)
     points = np.full((len(numbers) // 2, 3), _VISIBLE, np.float32)
     with np.errstate(over="ignore"):
@@ -265,7 +265,7 @@ def _read_points(element: XmlElement) -> Array:
 
 
 def _read_pairs(element: XmlElement) -> tuple[list[float], list[float] | None]:
-    """Points as ``<x1>, <y1>, <x2>, ...``, as ``<point><x>, <y>, <visible>`` for each, or as the text "x,y x,y"."""
+    """Read points as ``<x1>, <y1>, <x2>, ...``, as ``<point><x>, <y>, <visible>``, or as the text "x,y x,y"."""
     if not element.children:
         numbers = [parse_number(text, element.tag) for text in element.text.replace(",", " ").replace(";", " ").split()]
         flags = None

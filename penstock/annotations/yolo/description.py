@@ -184,7 +184,7 @@ def _read_flip_idx(given: object, kpt_shape: tuple[int, int] | None) -> tuple[in
 
 
 def _read_darknet(source: AnnotationSource, path: Path) -> tuple[YoloDescription, Path | None]:
-    """``obj.data``: lines of ``key = value``; and its list of classes."""
+    """Read ``obj.data``: lines of ``key = value``; and its list of classes."""
     values = {
         key.strip().lower(): value.strip()
         for _, line in source.read_lines(path)

@@ -292,7 +292,7 @@ def _read_box(numbers: Sequence[float], size: tuple[float, float]) -> tuple[floa
 
 
 def _read_points(numbers: Sequence[float], size: tuple[float, float]) -> list[float]:
-    """x0, y0, x1, y1, ... in pixels."""
+    """Return x0, y0, x1, y1, ... in pixels."""
     points = [number * size[place % 2] for place, number in enumerate(numbers)]
     if not all(map(math.isfinite, points)):
         raise ValueError("its points must be finite numbers")
@@ -304,7 +304,7 @@ def _bound(points: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def _read_keypoints(numbers: Sequence[float], width: int, size: tuple[float, float]) -> NDArray[np.float32]:
-    """Points in pixels with their flags; without flags, 0 for a point left of or above the image, and else 2."""
+    """Return points in pixels with their flags; without flags, 0 for a point left of or above the image, and else 2."""
     given = np.array(numbers, np.float64).reshape(-1, width)
     points = np.empty((len(given), 3), np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -365,7 +365,7 @@ def _find_described(
 
 
 def _find_undescribed(source: AnnotationSource, split: str | None) -> tuple[dict[Path, str | None], list[Path]]:
-    """Images of the folder; if some are in a folder `images`, only those. Splits are folders of the usual names."""
+    """Find images of the folder; if some are in a folder `images`, only those. Splits are folders of usual names."""
     folder = source.images or source.folder
     paths = source.list_files(folder, *IMAGE_SUFFIXES)
     inner = [path.relative_to(folder).parts[:-1] for path in paths]

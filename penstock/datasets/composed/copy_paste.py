@@ -143,7 +143,7 @@ class CopyPaste(SampleMixture):
 
 
 def _find_left(before: NDArray[np.int32], after: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
-    """Which of ``count`` objects are left: all but those whose pixels in ``before`` are all covered in ``after``."""
+    """Find which of ``count`` objects are left: all but those whose pixels in ``before`` are covered in ``after``."""
     covered = np.zeros(count + 1, np.bool_)
     covered[np.unique(before)] = True
     covered[np.unique(after)] = False

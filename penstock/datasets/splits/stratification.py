@@ -97,7 +97,7 @@ def _assign_single(labels: Indices, sizes: Indices, seed: int) -> Indices:
 
 
 def _assign_iteratively(labels: LabelCounts, sizes: Indices, seed: int) -> Indices:
-    """The rarest label first: each of its items goes to the part with room where squared differences grow least."""
+    """Assign the rarest label first: each item goes to the part with room where squared differences grow least."""
     totals = np.bincount(labels.labels, labels.counts, labels.num_labels)
     shares = sizes / max(int(sizes.sum()), 1)
     lacking = (totals[:, None] * shares).tolist()  # of each label, in each part

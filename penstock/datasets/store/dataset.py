@@ -230,7 +230,7 @@ class StoreDataset(Dataset[Sample]):
         return choose_rows_per_fill(plan.spec) if is_cheap else ROWS_PER_FILL
 
     def ragged_forms(self) -> Tree | None:
-        """What batches hold of fields whose length varies: the argument ``ragged``, in the structure of a sample."""
+        """Return what batches hold of fields of varying length: ``ragged``, in the structure of a sample."""
         return self._current_plan().ragged_forms()
 
     def batch_assembly(self) -> BatchAssembly | None:

@@ -65,7 +65,7 @@ class ScriptSubject:
         return self.has_device or self.places.passes_library or any(source.names_device() for source in sources)
 
     def events(self, kind: EventKind, *, each_step: bool = False) -> Iterator[list[ScriptEvent]]:
-        """Events of a kind, those of one function together.
+        """Return events of a kind, those of one function together.
 
         ``kind``: of the events. ``each_step``: only those that happen in each step.
         """

@@ -85,7 +85,7 @@ def count_cores(recording: Recording) -> float:
 
 
 def count_background(recording: Recording) -> float:
-    """Threads of other programs that compete for the cores all the time, on average.
+    """Return the mean number of threads of other programs that compete for the cores all the time.
 
     Linux gives each thread that can run an equal part of the cores: where the script's threads get a part of the cores
     that they want, those of other programs get the same part, and are so many more than the cores that they use.
@@ -184,7 +184,7 @@ def _epoch_starts(recording: Recording) -> npt.NDArray[np.int64]:
 
 
 def waiting_for_start(recording: Recording) -> float:
-    """Part of all waiting that falls on the first batches of short epochs; 0 where workers go on."""
+    """Return the part of all waiting that falls on the first batches of short epochs; 0 where workers go on."""
     waits = recording.steps.wait_ns[~recording.steps.replayed].astype(float)
     if not _batches_of_short_epoch(recording):
         return 0.0

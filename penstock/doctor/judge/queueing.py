@@ -211,7 +211,7 @@ class _Simulation:
         return cpu_ns / (threads * min(1.0, self.pipeline.cores / (threads + self.pipeline.background)))
 
     def _repeat_batches(self) -> tuple[list[float], list[float]]:
-        """Building times of all batches: those observed, in their order, again and again."""
+        """Return building times of all batches: those observed, in their order, again and again."""
         works = list(self.pipeline.build.values())
         if not works:
             return [0.0] * self.batches, [0.0] * self.batches

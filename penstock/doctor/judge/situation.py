@@ -80,7 +80,7 @@ class Situation:
         return max(1e9 / (self.pipeline.step_ns * now), 1.0) if now and self.pipeline.step_ns else self.idle_gain_limit
 
     def gain_of(self, pipeline: TrainingPipeline) -> float:
-        """Speed of the whole with ``pipeline``, divided by that now; at most what a loader that costs nothing gains."""
+        """Divide the speed with ``pipeline`` by that now; at most what a loader that costs nothing gains."""
         now = self.now.batches_per_s
         gain = predict(pipeline).batches_per_s / now if now else 1.0
         return min(gain, max(self.gain_limit, 1.0))
@@ -116,7 +116,7 @@ class Situation:
         return idle / (idle + cpu) if idle + cpu else 0.0
 
     def batch_nbytes(self) -> float:
-        """Bytes of a batch; 0 if unknown."""
+        """Return the number of bytes of a batch; 0 if unknown."""
         events = self.recording.events
         known = events[(events["nbytes"] > 0) & (events["stage"] == WORK_STAGES.index("transport"))]
         return float(np.median(known["nbytes"])) if len(known) else float(self.nbytes)
@@ -144,7 +144,7 @@ class Situation:
 
 
 def _predict_idle(pipeline: TrainingPipeline) -> float:
-    """Batches per second on a machine without other programs, by the model."""
+    """Return batches per second on a machine without other programs, by the model."""
     return predict(replace(pipeline, background=0.0)).batches_per_s
 
 

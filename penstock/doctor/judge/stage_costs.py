@@ -207,7 +207,7 @@ def _find_detailed(events: _Events, kept: _Mask, at: npt.NDArray[np.int64], coun
 
 
 def _fill_missing(times: _Times, samples: _Times, is_detailed: _Mask) -> _Times:
-    """Times of batches; those that were not observed in detail get the mean cost of a sample."""
+    """Fill in times of batches: those that were not observed in detail get the mean cost of a sample."""
     per_sample = float(times[is_detailed].sum()) / max(float(samples[is_detailed].sum()), 1.0)
     return np.where(is_detailed, times, per_sample * samples)
 

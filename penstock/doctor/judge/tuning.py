@@ -78,7 +78,7 @@ class TunedSetting:
         self.turns.append(turn)
 
     def ratio_to(self, other: TunedSetting) -> float:
-        """Its speed divided by that of ``other``: the median over their common turns."""
+        """Return its speed divided by that of ``other``: the median over their common turns."""
         speeds = dict(zip(other.turns, other.measured, strict=True))
         ratios = [speed / speeds[turn] for turn, speed in zip(self.turns, self.measured, strict=True) if turn in speeds]
         return statistics.median(ratios) if ratios else self.batches_per_s / other.batches_per_s

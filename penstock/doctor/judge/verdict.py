@@ -130,7 +130,7 @@ def _choose(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]
 
 
 def _judge_stages(situation: Situation, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str]:
-    """Rules 5 and 6: the stage of few slow samples, or that which takes most of the time."""
+    """Apply rules 5 and 6: the stage of few slow samples, or that which takes most of the time."""
     few = _judge_stragglers(situation, candidates)
     if few is not None:
         return few
@@ -154,7 +154,7 @@ def _judge_stages(situation: Situation, candidates: Mapping[str, Advice]) -> tup
 
 
 def _judge_trainer(situation: Situation) -> tuple[VerdictStage, str]:
-    """Rule 2: the loader has nothing to gain."""
+    """Apply rule 2: the loader has nothing to gain."""
     steps, alone = situation.steps, situation.alone
     if alone >= _SPARE * steps.trainer:
         return "step", (
@@ -191,7 +191,7 @@ def _best_without_threads(candidates: Mapping[str, Advice]) -> float:
 
 
 def _judge_workers(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> str | None:
-    """Rule 4: a sentence if the number of workers is what is wrong, else None."""
+    """Apply rule 4: a sentence if the number of workers is what is wrong, else None."""
     pipeline, steps = situation.pipeline, situation.steps
     if _gain("persistent_workers", candidates) >= _GAIN and waiting_for_start(situation.recording) > 0.5:
         return (
@@ -228,7 +228,7 @@ def _judge_workers(situation: Situation, limit: Limit, candidates: Mapping[str, 
 
 
 def _judge_stragglers(situation: Situation, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str] | None:
-    """Rule 5: where the slow samples spend their time, if they explain most of what can be gained."""
+    """Apply rule 5: where the slow samples spend their time, if they explain most of what can be gained."""
     stragglers, candidate = situation.find_stragglers(), candidates.get("slow-samples")
     if stragglers is None or candidate is None or candidate.predicted - 1 < 0.4 * (situation.gain_limit - 1):
         return None

@@ -53,7 +53,7 @@ def read_pss(files: SystemFiles, pid: int) -> int:
 
 
 def list_children(files: SystemFiles, pid: int) -> list[int]:
-    """Child processes of ``pid``, and theirs."""
+    """Return child processes of ``pid``, and theirs."""
     found = [pid]
     for parent in found:  # grows while it is walked
         for task in files.list_folder(f"/proc/{parent}/task"):

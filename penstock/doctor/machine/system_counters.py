@@ -125,7 +125,7 @@ def _compare_processors(
 
 
 def _read_disks(files: SystemFiles) -> dict[str, tuple[int, int, int]]:
-    """Whole disks: partitions are parts of them, and loops and compressed memory lie on something else."""
+    """Return whole disks: partitions are parts of them, and loops and compressed memory lie on something else."""
     disks = {}
     for line in (files.read("/proc/diskstats") or "").splitlines():
         words = line.split()

@@ -25,7 +25,7 @@ _PLACE: Final = re.compile(r"(?P<file>[^\s:,()]+\.py)(?::|, line )(?P<line>\d+)"
 
 
 def list_annotations(diagnosis: Diagnosis) -> Iterator[str]:
-    """Annotations: the verdict (a notice if nothing can be gained), then the findings."""
+    """List annotations: the verdict (a notice if nothing can be gained), then the findings."""
     verdict = diagnosis.verdict
     level = "notice" if verdict.stage in {"none", "step"} else "warning"
     best = next(iter(diagnosis.advice), None)

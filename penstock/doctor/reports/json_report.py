@@ -107,7 +107,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def compare(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
-    """Two results side by side: speeds, stages, settings and machine, where they differ.
+    """Compare two results side by side: speeds, stages, settings and machine, where they differ.
 
     Numbers that differ by less than a tenth are left out: such differences come and go.
     """

@@ -33,7 +33,7 @@ class RunOptions:
     """Arguments of loaders that are set before they are iterated; by ``--rerun``."""
 
     def describe_duration(self, steps: int, limit_s: float) -> str:
-        """How long it takes, as a line: ``steps`` of the script, or ``limit_s`` seconds if these are reached first."""
+        """Say how long it takes, in a line: ``steps`` of the script, or ``limit_s`` seconds if they end first."""
         limit = "" if math.isinf(limit_s) else f", or {limit_s:g} s"
         tries = self.budget_s > 0 and (self.trials or self.tune)
         then = f", then tries changes for {self.budget_s:g} s or less" if tries else ""

@@ -81,7 +81,7 @@ def _measure_worker_pss(group: int) -> int:
 
 
 def _measure_rate(taken: Sequence[float], epochs: Sequence[tuple[float, int]], workers: int) -> float:
-    """Batches per second: of whole epochs if two were whole, else of whole rounds of the workers after the first."""
+    """Measure batches per second: of whole epochs if two were whole, else of whole rounds after the first."""
     if len(epochs) >= 3:
         (first_s, first), (last_s, last) = epochs[0], epochs[-1]
         return (last - first) / max(last_s - first_s, 1e-9)

@@ -68,7 +68,7 @@ def make_row(
     samples: int = 0,
     index: int = -1,
 ) -> EventRow:
-    """One event; ``stage`` is one of :data:`~penstock.doctor.watching.recording.STAGES`, ``SAMPLE`` or ``BATCH``."""
+    """Make an event; ``stage`` is of :data:`~penstock.doctor.watching.recording.STAGES`, ``SAMPLE`` or ``BATCH``."""
     number = _NUMBERS[stage] if isinstance(stage, str) else stage
     return number, worker, batch, index, start, end, cpu, nbytes, samples
 

@@ -82,7 +82,7 @@ class WatchedProcess:
         self.sampler.watch_thread(work.thread)
 
     def used_cpu_ns(self) -> int:
-        """Processor time so far, without the sampling thread and the loader's threads."""
+        """Return the processor time so far, without the sampling thread and the loader's threads."""
         used = time.process_time_ns() - self.sampler.cpu_ns
         for work in self._recorders:
             with contextlib.suppress(OSError):

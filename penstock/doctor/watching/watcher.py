@@ -156,7 +156,7 @@ class Watcher:
     # loaders
 
     def watch_of(self, loader: WatchedLoader) -> LoaderWatch | None:
-        """What is seen of a loader, or of those that it takes the place of; begun here. None if it is not watched."""
+        """Begin what is seen of a loader, or of those that it takes the place of. None if it is not watched."""
         if not self.is_here() or (self.only is not None and loader is not self.only):
             return None
         for watch in self.watches:

@@ -301,7 +301,7 @@ def _begin_store(
 
 
 def _make_send(location: Location, settings: PackSettings) -> Callable[[Path, str], None] | None:
-    """What sends a finished shard with its seek tables, or the manifest, to the URL for which a pack is written."""
+    """Make what sends a finished shard with its seek tables, or the manifest, to the URL of a pack."""
     if not isinstance(location.remote, Staging):
         return None
     upload = location.remote.upload
@@ -374,7 +374,7 @@ def _index(location: Location, settings: PackSettings, progress: Progress) -> In
 
 
 def make_pack_reporter(progress: Progress, stack: ExitStack) -> Callable[[PackProgress], None]:
-    """What to call for the argument ``progress``: the caller's function, a bar that ``stack`` ends, or nothing."""
+    """Make what is called for ``progress``: the caller's function, a bar that ``stack`` ends, or nothing."""
     if callable(progress):
         return progress
     show = make_reporter(bool(progress), "packing", stack)

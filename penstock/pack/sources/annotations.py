@@ -99,7 +99,7 @@ class AnnotationsSource(Source):
 
     @classmethod
     def recognises(cls, src: object) -> bool:
-        """What :func:`penstock.pack` makes of ``annotations=``, read annotations, and datasets of torchvision."""
+        """Recognise ``annotations=`` of :func:`penstock.pack`, read annotations, and datasets of torchvision."""
         return isinstance(src, AnnotatedImages | Annotations) or _find_torchvision(src) is not None
 
     @classmethod

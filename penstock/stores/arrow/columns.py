@@ -209,7 +209,7 @@ def view_numbers(array: pa.Array, dtype: DType) -> Array:
 
 
 def choose_conversion(arrow_type: pa.DataType) -> Callable[[pa.Scalar], object]:
-    """What converts values of a type to Python: as pyarrow does, but for times in nanoseconds, which become text.
+    """Choose what converts values of a type to Python: as pyarrow, but times in nanoseconds become text.
 
     Python's times have no nanoseconds: those of pyarrow are pandas' where that is installed, and else errors.
     """

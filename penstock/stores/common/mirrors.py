@@ -105,7 +105,7 @@ class MirrorFile(ByteSource, Protocol):
         ...
 
     def make_reader(self) -> Callable[[int, int], bytes]:
-        """What reads bytes (offset, number) past the copy, mostly in order, to say what is wrong with the object.
+        """Make what reads bytes (offset, number) past the copy, mostly in order, to say what is wrong with the object.
 
         Bytes that do not have their hashes are fetched again, and returned nevertheless if they stay so.
         """

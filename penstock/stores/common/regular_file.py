@@ -100,7 +100,7 @@ def open_file(
 
 
 def open_by_library(path: Path) -> Path | MirrorIO:
-    """What a library opens: the path of a regular file, or the bytes of a remote object, whose copy may be deleted.
+    """Open for a library: the path of a regular file, or the bytes of a remote object, whose copy may be deleted.
 
     Raises OSError if it cannot be opened, or is not a regular file: a library would wait for the writer of a FIFO.
     """

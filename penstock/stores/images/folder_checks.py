@@ -134,7 +134,7 @@ def warn_of_meanings(annotations: FoundAnnotations | None, classes: Sequence[str
 
 
 def advise_without_images(tree: FolderTree, entries: Sequence[Skipped], suffixes: Mapping[str, int]) -> str:
-    """What to do with a folder without images that contains a container, videos or sounds: the end of a sentence.
+    """Say what to do with a folder without images but with a container, videos or sounds: the end of a sentence.
 
     ``tree``: the folder. ``entries``: what is in it. ``suffixes``: number of files of each ending, in lower case.
     """

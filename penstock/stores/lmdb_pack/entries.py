@@ -101,7 +101,7 @@ class PackEntries(ABC, Generic[T_batch]):
 
     @abstractmethod
     def key_entries(self) -> list[tuple[bytes, bytes]]:
-        """What the database of keys holds, in order: each key once, with the numbers of its records, 8 bytes each."""
+        """Yield the database of keys, in order: each key once, with the numbers of its records, 8 bytes each."""
 
     @abstractmethod
     def columns(self) -> dict[str, bytes]:

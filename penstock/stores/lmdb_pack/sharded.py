@@ -324,7 +324,7 @@ class ShardedPack(Store):
     def _call(
         self, indices: Indices, read: Callable[[LmdbStore, NDArray[np.int64], int], T]
     ) -> list[tuple[ShardPart, T]]:
-        """What ``read`` returns for the records of each shard, given the index of its first record in this store."""
+        """Call ``read`` for the records of each shard, given the index of its first record in this store."""
         parts = self.split(indices)
         if self.location.remote is not None and len(parts) > 1:
             self.opened.open_ahead([part.number for part in parts])

@@ -46,7 +46,7 @@ class RecordTable:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], files: int) -> RecordTable:
-        """The table of so many files whose :meth:`to_arrays` returned ``arrays``; ValueError, KeyError for others."""
+        """Make the table of so many files of what :meth:`to_arrays` returned; ValueError, KeyError for others."""
         rows, keys = arrays["rows"], KeyList(arrays["keys"].tobytes())
         if rows.dtype != ROW or rows.shape != (len(keys),) or rows["shard"].max(initial=0) >= files:
             raise ValueError("it has rows of another kind, or of more records or files")

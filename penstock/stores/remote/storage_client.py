@@ -158,7 +158,7 @@ def load_library(*, by_fsspec: bool) -> Any:
 def make_client(
     root: str, options: StorageOptions, url: str, *, retries: int, timeout: timedelta, waits: tuple[float, float]
 ) -> ObjectStore:
-    """A client of a place, for this process; the same for all shards of a store, which then share its connections.
+    """Make a client of a place, for this process; the same for all shards of a store, which share its connections.
 
     Parameters
     ----------

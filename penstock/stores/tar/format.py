@@ -199,7 +199,7 @@ def is_metadata(name: bytes) -> bool:
 
 
 def encode_header(name: bytes, nbytes: int) -> bytes:
-    """The header of a file: ustar, or where the name or the size is too long for it, with a pax header before it.
+    """Encode the header of a file: ustar, or with a pax header before it where name or size is too long.
 
     Owner, group and time are 0, so that the same records give the same bytes.
     """

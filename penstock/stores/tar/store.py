@@ -214,7 +214,7 @@ class TarStore(ContainerStore[MappedFiles]):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """A tar file, compressed or not; a folder that contains such files, and neither images nor folders."""
+        """Recognise a tar file, compressed or not, and a folder that contains only such files, no images or folders."""
         place = Path(path)
         try:
             if place.is_dir():

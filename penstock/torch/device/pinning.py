@@ -143,7 +143,7 @@ class CudaCalls:
         _cuda.check_error(_cuda.cudart().cudaError(error))
 
     def describe(self, error: int) -> str:
-        """CUDA's text for an error code."""
+        """Return CUDA's text for an error code."""
         runtime = _cuda.cudart()
         return str(runtime.cudaGetErrorString(runtime.cudaError(error)))
 

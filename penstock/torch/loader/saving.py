@@ -130,7 +130,7 @@ def check_state(own: Mapping[str, State], order: TorchOrder) -> None:
 
 
 def _begin_at_origin(resume: Resume) -> None:
-    """Other ranks have delivered what lies before: no batch of this one is counted yet."""
+    """Count no batch of this rank yet: other ranks have delivered what lies before."""
     position, resume.replay = resume.position, 0
     position.batches = position.samples = position.yielded = 0
     position.sampler = position.last_worker = None

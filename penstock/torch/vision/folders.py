@@ -74,7 +74,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         return image, target if self.target_transform is None else self.target_transform(target)
 
     def spec(self) -> Tree | None:
-        """Shape and dtype of image and target; None if not all transforms are native, or shapes differ.
+        """Return the shape and dtype of image and target; None if not all transforms are native, or shapes differ.
 
         A ``target_transform`` is called once, to see whether it returns an int. If it raises, samples are collated.
         """

@@ -159,7 +159,7 @@ def _translate_scale_jitter(_: SampleTranslator, step: Transform, image: ImageTy
 
 
 def _take_corners(op: T.Op) -> T.Op:
-    """The op with torchvision's rule for masks: whatever its interpolation is, the pixel at the upper left corner."""
+    """Give the op torchvision's rule for masks: the pixel at the upper left corner, whatever its interpolation is."""
     if not hasattr(op, "mask_filter"):
         return op
     changed = copy.copy(op)

@@ -182,7 +182,7 @@ def decode(
 
 
 def sizes(images: Sequence[ImageLike], max_pixels: int = MAX_PIXELS) -> NDArray[np.int32]:
-    """Width and height that each image's header declares.
+    """Return the width and height that each image's header declares.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ class Decode(Op):
         return decoded
 
     def spec(self, spec: ImageSpec) -> ImageSpec:  # noqa: ARG002  # there is no image before
-        """Images of unknown size, with the dtype and channels of the mode."""
+        """Return a spec of unknown size, with the dtype and channels of the mode."""
         dtype = {"I;16": "uint16", "unchanged": None}.get(self.mode, "uint8")
         return ImageSpec(dtype=dtype, channels=count_channels(self.mode))
 
@@ -383,7 +383,7 @@ def fill_missing_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], ma
 
 
 def read_orientations(images: Sequence[ImageLike], max_pixels: int) -> NDArray[np.uint8]:
-    """Exif orientation of each image, 1 to 8; 1 where it is missing or damaged, and for TIFF, which Pillow turns."""
+    """Read Exif orientations, 1 to 8; 1 where it is missing or damaged, and for TIFF, which Pillow turns."""
     orientations: NDArray[np.uint8] = _native.orientations(images)
     for position in np.flatnonzero(orientations == 0).tolist():
         orientations[position] = fallback.read_orientation(as_bytes(images[position]), max_pixels)

@@ -112,7 +112,7 @@ Two samples of 16 bits have the four bytes of one RGBA pixel.
 
 
 def image_size(encoded: bytes, max_pixels: int, frame: int = 0) -> tuple[int, int]:
-    """Width and height in the header of the image, or of one of its frames; not of an Exif thumbnail."""
+    """Return the width and height in the header of the image, or of one of its frames; not of an Exif thumbnail."""
     if sniff(encoded[:32]) == "JPEG XL":
         return _jxl_size(encoded, max_pixels)
     try:
@@ -124,7 +124,7 @@ def image_size(encoded: bytes, max_pixels: int, frame: int = 0) -> tuple[int, in
 
 
 def read_orientation(encoded: bytes, max_pixels: int) -> int:
-    """Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and where decoding applies it (TIFF, JPEG XL)."""
+    """Read the Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and for TIFF and JPEG XL."""
     if encoded.startswith(b"\xff\xd8") and not jpeg_markers.has_metadata(encoded):
         return 1
     with _open(encoded, max_pixels) as image:
@@ -221,7 +221,7 @@ def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, 
 
 
 def _try_tifffile(error: DecodeError, encoded: bytes, read: Callable[[], T_found]) -> T_found:
-    """What ``read`` finds in a TIFF of a layout that Pillow does not know; ``error`` is raised for other images."""
+    """Try ``read`` for a TIFF of a layout that Pillow does not know; ``error`` is raised for other images."""
     if not isinstance(error.__cause__, SyntaxError | ValueError) or sniff(encoded[:32]) != "TIFF":
         raise error  # damaged data are other errors
     try:
@@ -419,7 +419,7 @@ def _shrink_on_load(image: ImageFile, encoded: bytes, scale: int) -> int:
 
 
 def _reduce(pixels: Array, factor: int) -> Array:
-    """Averages of factor x factor pixels, of each channel alone."""
+    """Return averages of factor x factor pixels, of each channel alone."""
     from PIL import Image
 
     if pixels.ndim == 3 and (pixels.shape[2] != 3 or pixels.dtype != np.uint8):
@@ -471,7 +471,7 @@ class _BitReader:
 
 
 def read_jxl_size(encoded: bytes) -> tuple[int, int] | None:
-    """Width and height of the upright image; None if there is no header."""
+    """Return the width and height of the upright image; None if there is no header."""
     codestream = _find_codestream(encoded)
     if codestream is None or not codestream.startswith(_CODESTREAM) or len(codestream) < 3:
         return None

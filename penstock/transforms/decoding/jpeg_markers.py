@@ -78,7 +78,7 @@ def add_huffman_tables(jpeg: bytes) -> bytes | None:
 
 
 def coefficient_nbytes(jpeg: bytes) -> int:
-    """Bytes that libjpeg allocates for coefficients: two for each, if the file has several scans; else 0.
+    """Return how many bytes libjpeg allocates for coefficients: two for each in a file of several scans; else 0.
 
     A file has several scans if it is progressive or its first scan lacks a component (``jinit_d_coef_controller``).
     """

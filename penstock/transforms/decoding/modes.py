@@ -95,7 +95,7 @@ def count_channels(mode: str) -> int | None:
 
 
 def from_rgb(pixels: NDArray[np.uint8], mode: str, *, is_gray: bool) -> Array:
-    """RGB pixels in a mode; ``is_gray``: whether the file has one channel, which "unchanged" returns."""
+    """Convert RGB pixels to a mode; ``is_gray``: whether the file has one channel, which "unchanged" returns."""
     if mode in {"BGR", "RGBA"}:
         order = (2, 1, 0) if mode == "BGR" else (0, 1, 2)
         arranged = np.empty((*pixels.shape[:2], 3 if mode == "BGR" else 4), np.uint8)
@@ -112,7 +112,7 @@ def from_rgb(pixels: NDArray[np.uint8], mode: str, *, is_gray: bool) -> Array:
 
 
 def to_sixteen(gray: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Gray values of 8 bits as 16: 65535 is white."""
+    """Widen gray values of 8 bits to 16: 65535 is white."""
     return gray.astype(np.uint16) * np.uint16(_FULL)
 
 

@@ -62,7 +62,7 @@ class GaussianBlur(Op):
             raise ArgumentError(f"sigma must be positive, got {sigma!r}")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """Sigma of each image, (n, 1)."""
+        """Return the sigma of each image, (n, 1)."""
         least, most = self.sigma
         return least + uniforms(keys, stream, 1) * (most - least)
 
@@ -128,12 +128,12 @@ class Sharpness(ProbabilisticOp):
 
 
 def sharpen(image: Pixels, factor: float) -> Pixels:
-    """Away from the blurred image by ``factor``, as ``PIL.ImageEnhance.Sharpness``."""
+    """Move away from the blurred image by ``factor``, as ``PIL.ImageEnhance.Sharpness``."""
     return blend(_smooth(image), image, factor)
 
 
 def sharpen_native(image: Pixels, factor: float) -> Pixels:
-    """:func:`sharpen` by the native core: the same, bit for bit."""
+    """Sharpen as :func:`sharpen` by the native core: the result is the same, bit for bit."""
     return _native.sharpen(np.ascontiguousarray(image), factor)
 
 
@@ -155,7 +155,7 @@ def _smooth(image: Pixels) -> Pixels:
 
 
 def gaussian_weights(length: int, sigma: float) -> NDArray[np.float32]:
-    """Symmetric weights with sum 1, without negligible ones; their number is odd."""
+    """Return symmetric weights with sum 1, without negligible ones; their number is odd."""
     distance = np.arange(length) - (length - 1) / 2
     weights = np.exp(-0.5 * (distance / sigma) ** 2)
     weights /= weights.sum()
@@ -165,7 +165,7 @@ def gaussian_weights(length: int, sigma: float) -> NDArray[np.float32]:
 
 
 def group_gaussians(length: int, sigmas: Array) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
-    """:func:`gaussian_weights` of many sigmas: positions in ``sigmas``, and weights (n, count), by their count."""
+    """Group :func:`gaussian_weights` of many sigmas: positions in ``sigmas``, weights (n, count), by their count."""
     distance = np.arange(length) - (length - 1) / 2
     weights = np.exp(-0.5 * (distance / sigmas[:, None]) ** 2)
     weights /= weights.sum(axis=1, keepdims=True)

@@ -148,7 +148,7 @@ class Grayscale(ProbabilisticOp):
 
 
 def brighten(image: Pixels, factor: float) -> Pixels:
-    """``value * factor``."""
+    """Multiply each value by ``factor``."""
     return look_up(image, blend_table(0, factor))
 
 
@@ -160,7 +160,7 @@ def contrast(image: Pixels, factor: float) -> Pixels:
 
 
 def saturate(image: Pixels, factor: float) -> Pixels:
-    """Distance from the luma of each pixel, times ``factor``."""
+    """Multiply the distance from the luma of each pixel by ``factor``."""
     return blend(repeat_channels(luma(image)), image, factor) if image.ndim == 3 else image
 
 

@@ -140,7 +140,7 @@ class Letterbox(Op):
         self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
-        """Position and size of each image in the frame, (n, 4)."""
+        """Return the position and size of each image in the frame, (n, 4)."""
         room = np.array(self.size_[::-1], np.int32)
         scale = (room / sizes).min(axis=1, keepdims=True)
         if not self.enlarge:

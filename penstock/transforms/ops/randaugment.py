@@ -191,7 +191,7 @@ class RandAugment(_Augment):
         self.magnitude = as_integer(magnitude, "magnitude", 0, self.num_magnitude_bins - 1)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """Ops and magnitudes of each image: (n, 2 * num_ops)."""
+        """Return ops and magnitudes of each image: (n, 2 * num_ops)."""
         numbers = uniforms(keys, stream, 2 * self.num_ops)
         places = (numbers[:, 0::2] * len(SPACE)).astype(np.intp)
         across = 150.0 / 331.0 * sizes
@@ -240,7 +240,7 @@ class TrivialAugmentWide(_Augment):
         super().__init__(num_magnitude_bins, filter, fill, mask_fill)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """Op and magnitude of each image: (n, 2)."""
+        """Return the op and magnitude of each image: (n, 2)."""
         numbers = uniforms(keys, stream, 3)
         places = (numbers[:, 0] * len(SPACE)).astype(np.intp)
         bins = (numbers[:, 1] * self.num_magnitude_bins).astype(np.intp)

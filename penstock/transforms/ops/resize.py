@@ -97,7 +97,7 @@ class Resize(Op):
             raise ArgumentError(f"size must be an int below max_size={max_size!r}, got {size!r}")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
-        """Width and height of each result."""
+        """Return the width and height of each result."""
         if isinstance(self.size_, tuple):
             params = np.empty((len(sizes), 2), np.int32)
             params[:] = self.size_[::-1]
@@ -238,7 +238,7 @@ class RandomShortestSize(Resize):
         self.size_ = None
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """Width and height of each result."""
+        """Return the width and height of each result."""
         places = (uniforms(keys, stream, 1)[:, 0] * len(self.min_sizes)).astype(np.intp)
         factors = np.array(self.min_sizes)[places] / sizes.min(axis=1)
         if self.max_size is not None:
@@ -294,7 +294,7 @@ class ScaleJitter(Resize):
         self.size_ = self.max_size = None
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """Width and height of each result."""
+        """Return the width and height of each result."""
         least, most = self.scale_range
         scales = (least + uniforms(keys, stream, 1)[:, 0] * (most - least)).astype(np.float32)
         factors = (np.array(self.target[::-1]) / sizes).min(axis=1).astype(np.float32) * scales  # as torch's tensors

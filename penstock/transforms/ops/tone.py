@@ -172,7 +172,7 @@ def invert(image: Pixels) -> Pixels:
 
 
 def _count_values(image: Pixels) -> NDArray[np.int64]:
-    """Histogram of each channel, (channels, 256). By Pillow, five times as fast as NumPy."""
+    """Return the histogram of each channel, (channels, 256). By Pillow, five times as fast as NumPy."""
     from PIL import Image
 
     return np.array(Image.fromarray(image).histogram(), np.int64).reshape(-1, 256)

@@ -374,7 +374,7 @@ def _transform(image: Array, matrix: Matrix, filter: str, fill: tuple[int, int, 
 
 
 def _transform_native(image: Pixels, matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> Pixels:  # noqa: A002
-    """:func:`_transform` of uint8 pixels by the native core: the same, bit for bit."""
+    """Do what :func:`_transform` does for uint8 pixels by the native core: the same, bit for bit."""
     return _native.warp(np.ascontiguousarray(image), matrix, filter, fill)
 
 

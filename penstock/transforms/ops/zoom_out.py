@@ -91,7 +91,7 @@ class RandomZoomOut(FrameOp):
         self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """Position of each image in its frame, and the size of the frame: (n, 4)."""
+        """Return the position of each image in its frame, and the size of the frame: (n, 4)."""
         numbers = uniforms(keys, stream, 4)
         least, most = self.side_range
         factors = np.where(numbers[:, 0] < self.p, least + numbers[:, 1] * (most - least), 1.0)

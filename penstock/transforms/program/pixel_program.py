@@ -178,7 +178,7 @@ def _pads_with_zeros(ops: Sequence[Op]) -> bool:
 
 
 def _get_size(image: object) -> tuple[int, int]:
-    """Width and height; (1, 1) for what is no image, which is refused later."""
+    """Return the width and height; (1, 1) for what is no image, which is refused later."""
     if not isinstance(image, np.ndarray) or image.ndim != 3 or not image.size:
         return 1, 1
     return image.shape[1], image.shape[0]

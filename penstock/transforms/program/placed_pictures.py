@@ -193,7 +193,7 @@ def as_mask_array(mask: ImageLike, size: tuple[int, int], decode: Decode) -> Arr
 
 
 def paste_mask(mask: Array, canvas: Array, size: tuple[int, int], left: int, top: int, area: Area) -> None:
-    """:func:`paste` for a mask: resized by the nearest pixel."""
+    """Do what :func:`paste` does for a mask: it is resized by the nearest pixel."""
     x0, y0, x1, y1 = area
     if x0 >= x1 or y0 >= y1:
         return

@@ -115,7 +115,7 @@ class Program:
             self._spec = ArraySpec(last.shape, array_dtype(last.dtype))
 
     def spec(self) -> ArraySpec | None:
-        """Shape and dtype of one row; None if samples differ, or if other values than the image are transformed."""
+        """Return shape and dtype of one row; None if samples differ, or other values than the image are transformed."""
         return self._spec
 
     @property

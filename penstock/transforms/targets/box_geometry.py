@@ -37,12 +37,12 @@ Size = tuple[int, int] | Array
 
 
 def clip_boxes(boxes: NDArray[np.float32], size: Size) -> NDArray[np.float32]:
-    """Boxes, (n, 4), clipped to an image of ``size`` (width, height): a new array; one outside has no area."""
+    """Clip boxes, (n, 4), to an image of ``size`` (width, height): a new array; one outside has no area."""
     return np.clip(boxes, np.float32(0), np.tile(np.asarray(size, np.float32), 2))
 
 
 def shift_boxes(boxes: NDArray[np.float32], corner: Array) -> NDArray[np.float32]:
-    """Boxes, (n, 4), moved by the first two numbers of ``corner``, x and y in pixels."""
+    """Move boxes, (n, 4), by the first two numbers of ``corner``, x and y in pixels."""
     return boxes + np.asarray(corner[..., [0, 1, 0, 1]], np.float32)
 
 
@@ -53,7 +53,7 @@ def scale_boxes(boxes: NDArray[np.float32], new: Size, old: Size) -> NDArray[np.
 
 
 def shift_points(points: NDArray[np.float32], corner: Array) -> NDArray[np.float32]:
-    """Points as :func:`shift_boxes`; further columns are unchanged."""
+    """Shift points as :func:`shift_boxes` does boxes; further columns are unchanged."""
     moved = points.copy()
     moved[:, :2] += np.asarray(corner[:2], np.float32)
     return moved
@@ -67,7 +67,7 @@ def scale_points(points: NDArray[np.float32], new: Size, old: Size) -> NDArray[n
 
 
 def box_areas(boxes: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Area of each box in pixels; 0 for one that is empty or inverted."""
+    """Return the area of each box in pixels; 0 for one that is empty or inverted."""
     sides = np.maximum(boxes[:, 2:].astype(np.float64) - boxes[:, :2], 0)
     areas: NDArray[np.float64] = sides[:, 0] * sides[:, 1]
     return areas
@@ -80,7 +80,7 @@ def visible_shares(clipped: NDArray[np.float32], placed: NDArray[np.float32]) ->
 
 
 def overlaps(boxes: NDArray[np.float32], windows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Intersection over union of each of (n, 4) boxes with each of (m, 4) windows: (m, n)."""
+    """Return the intersection over union of each of (n, 4) boxes with each of (m, 4) windows: (m, n)."""
     low = np.maximum(windows[:, None, :2], boxes[None, :, :2])
     high = np.minimum(windows[:, None, 2:], boxes[None, :, 2:])
     common = np.prod(np.maximum(high - low, 0), axis=2)

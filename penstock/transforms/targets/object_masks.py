@@ -161,7 +161,7 @@ def _decode(given: Sequence[Mapping[str, Value] | None], size: tuple[int, int]) 
 
 
 def _find_places(positions: NDArray[np.int64], height: int, width: int) -> NDArray[np.int64]:
-    """Places in rows of positions down the columns; the end of the image is behind the last one."""
+    """Return places in rows of positions down the columns; the end of the image is behind the last one."""
     column, row = np.divmod(positions, max(height, 1))
     places: NDArray[np.int64] = np.where(column < width, row * width + column, height * width)
     return places

@@ -19,7 +19,7 @@ __all__ = ["apply_to_rows", "as_boxes", "as_collatable", "as_keypoints", "refuse
 
 
 def as_boxes(boxes: object) -> NDArray[np.float32]:
-    """Boxes as float32, (n, 4), or (4,) for one box; an empty list becomes (0, 4)."""
+    """Return boxes as float32, (n, 4), or (4,) for one box; an empty list becomes (0, 4)."""
     array = _numbers(boxes, "boxes")
     if array.shape == (4,) or (array.ndim == 2 and array.shape[1] == 4):
         return array
@@ -34,7 +34,7 @@ def as_boxes(boxes: object) -> NDArray[np.float32]:
 
 
 def as_keypoints(points: object) -> NDArray[np.float32]:
-    """Keypoints as float32, (n, 2 or 3), (n, K, 2 or 3), or (2,) or (3,) for one; an empty list becomes (0, 2)."""
+    """Return keypoints as float32, (n, [K,] 2 or 3), or (2,) or (3,) for one; an empty list becomes (0, 2)."""
     array = _numbers(points, "keypoints")
     if array.ndim in {1, 2, 3} and array.shape[-1] in {2, 3}:
         return array

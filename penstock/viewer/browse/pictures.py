@@ -172,7 +172,7 @@ def _find_range(values: Array, form: PictureForm) -> tuple[float, float]:
 
 
 def _to_shown(values: Array, form: PictureForm, low: float, high: float) -> NDArray[np.uint8]:
-    """uint8, (H, W, 3), or (H, W, 4) with alpha."""
+    """Convert to uint8, (H, W, 3), or (H, W, 4) with alpha."""
     values = values[:, :, None] if values.ndim == 2 else values
     channels = values.shape[2]
     if form.channel is not None:

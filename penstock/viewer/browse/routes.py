@@ -66,7 +66,7 @@ def list_rows(request: Request) -> Response:
 
 
 def make_sender(side: int, most: int) -> Callable[[Request], Awaitable[Response]]:
-    """What answers with the picture of a record, or its ``region``, in a window of values: ``low, high, channel``.
+    """Make what answers with the picture of a record, or its ``region``, in a window of values: ``low, high, channel``.
 
     Its longer side has ``side`` pixels, unless the request names another, up to ``most``. A request whose client has
     gone before it is begun is dropped.

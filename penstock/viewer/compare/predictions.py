@@ -154,7 +154,7 @@ class Predictions(Background):
         return ("", f"is {named}", "again", "not there", "not found")[events.kinds[at]]
 
     def _find_faults(self, index: int, wait_s: float) -> tuple[dict[int, str], list[int]]:
-        """What is wrong with predictions of a record, by their place; and the places of the objects that were missed.
+        """Find what is wrong with predictions of a record, by their place; and the places of missed objects.
 
         Nothing while the annotations are read; that is begun, and waited for.
         """

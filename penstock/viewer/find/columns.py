@@ -137,7 +137,7 @@ class FilterTexts:
         return self._make_mask(lambda value: value is None)
 
     def sort_keys(self) -> list[str]:
-        """Texts; numbers of JSON as texts."""
+        """Return the values as texts, numbers of JSON too."""
         return ["" if value is None else str(value) for value in self.iterate()]
 
 

@@ -306,7 +306,7 @@ class FieldColumns:
         return FilterNumbers(values, column.offsets, field.classes)
 
     def read_boxes(self, *, is_wanted: bool = True) -> Ragged:
-        """Boxes (total, 4), x0, y0, x1, y1; none without such a field, or if they are not wanted."""
+        """Return boxes (total, 4), x0, y0, x1, y1; none without such a field, or if they are not wanted."""
         found = self._read(self.boxes) if self.boxes and is_wanted else None
         return (
             found if isinstance(found, Ragged) else Ragged(np.zeros((0, 4)), np.zeros(len(self._store) + 1, np.int64))

@@ -127,7 +127,7 @@ class Scan:
         return bool(self._threads) and not self._is_stopped
 
     def progress(self) -> dict[str, float]:
-        """``{running, stopped, total, measured, known}``; ``known``: the part that was measured, 0 to 1."""
+        """Return ``{running, stopped, total, measured, known}``; ``known``: the part that was measured, 0 to 1."""
         total, measured = len(self.facts), int(np.count_nonzero(self.facts["known"]))
         return {
             "running": self.is_running, "stopped": self._is_stopped, "total": total, "measured": measured,
@@ -216,7 +216,7 @@ def _resize(gray: Array, height: int, width: int) -> NDArray[np.float32]:
 
 
 def _hash(gray: NDArray[np.float32]) -> int:
-    """64 bits: whether gray falls from each of 9 x 8 blocks to the one right of it (dHash, N. Krawetz 2013).
+    """Hash to 64 bits: whether gray falls from each of 9 x 8 blocks to the one right of it (dHash, N. Krawetz 2013).
 
     Pictures that differ by compression, size or a little colour differ by a few bits.
     """

@@ -49,7 +49,7 @@ def draw_sample(found: Annotated, form: PixelForm, side: int) -> JsonObject:
 
 
 def describe_value(value: Sample) -> JsonObject:
-    """Type, dtype, shape and range of a value; of floats mean and standard deviation, too."""
+    """Describe type, dtype, shape and range of a value; of floats mean and standard deviation, too."""
     said: JsonObject = {"type": type(value).__name__}
     if is_encoded(value):
         said["nbytes"] = len(value)

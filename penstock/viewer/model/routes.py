@@ -56,7 +56,7 @@ def show_steps(request: Request) -> Response:
 
 
 def show_draws(request: Request) -> Response:
-    """One sample in ``n`` successive epochs, or with ``n`` successive seeds (``vary=seed``): ``{vary, draws}``."""
+    """Show one sample in ``n`` successive epochs, or with ``n`` successive seeds (``vary=seed``): ``{vary, draws}``."""
     source, index, seed, epoch = _read_sample(request)
     vary = request.query_params.get("vary", "epoch")
     if vary not in {"epoch", "seed"}:

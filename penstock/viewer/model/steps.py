@@ -162,7 +162,7 @@ class _ViewMap:
             self._points = step.op.keypoints(self._points, step.params, step.size)
 
     def outline(self, size: tuple[int, int]) -> NDArray[np.float64] | None:
-        """Corners of an image, (4, 2), in pixels of the original; None where no projective map explains the ops."""
+        """Return corners of an image, (4, 2), in original pixels; None where no projective map explains the ops."""
         after = self._points.astype(np.float64)
         corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], np.float64) * size
         if not np.isfinite(after).all() or not min(self._size):

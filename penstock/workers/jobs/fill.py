@@ -174,7 +174,7 @@ class FillBuild(RowsBuild):
         return arrays
 
     def _allocate(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        """Memory behind the arrays of the batch."""
+        """Return the memory behind the arrays of the batch."""
         assert self._spare is not None, "a batch with ragged leaves"
         return self._spare.allocate(shape, dtype)
 

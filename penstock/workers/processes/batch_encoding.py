@@ -89,7 +89,7 @@ def unpack_payload(payload: SlotPayload, slots: ParentSlots) -> Batch:
 
 
 def dumps(value: object) -> bytes:
-    """``value`` pickled; raises what that raises."""
+    """Pickle ``value``; raises what that raises."""
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 

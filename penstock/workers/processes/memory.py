@@ -94,7 +94,7 @@ class WorkerMemory:
         self._slots, self._leases, self._used_nbytes, self._reserved_nbytes = [], [], 0, 0
 
     def reserve(self, nbytes: int) -> NDArray[np.uint8] | None:
-        """``nbytes`` of memory for the batch; None if the system refuses."""
+        """Reserve ``nbytes`` of memory for the batch; None if the system refuses."""
         start = -(-self._used_nbytes // ALIGNMENT) * ALIGNMENT
         if not self._slots or start + nbytes > self._slots[-1].array.nbytes:
             # doubling: a batch has few slots, however many arrays
@@ -246,7 +246,7 @@ class ParentSlots:
             self._mapped.pop(number, None)
 
     def lease_buffers(self, spans: Sequence[BufferSpan]) -> list[NDArray[np.uint8]]:
-        """Views of slots; a slot is freed (:attr:`freed`) when the last view of it is deleted."""
+        """Return views of slots; a slot is freed (:attr:`freed`) when the last view of it is deleted."""
         slots = {number: self._mapped[number] for number in {span.slot for span in spans}}
         leases = {number: Lease(cast("SlotPool", slot), slot.array) for number, slot in slots.items()}
         return [leases[number].bytes()[start : start + nbytes] for number, start, nbytes in spans]

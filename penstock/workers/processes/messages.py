@@ -177,7 +177,7 @@ _GETTERS: Final[dict[type, tuple[int, Callable[..., tuple[object, ...]]]]] = {
 
 
 def encode(message: Message) -> tuple[object, ...]:
-    """``message`` as a tuple: the number of its class, then its fields."""
+    """Return ``message`` as a tuple: the number of its class, then its fields."""
     number, get_fields = _GETTERS[type(message)]
     return number, *get_fields(message)
 

@@ -329,11 +329,11 @@ class WorkerSocket:
         self._channel.close()
 
     def dumps(self, value: object) -> bytes:
-        """``value`` pickled; raises what that raises."""
+        """Pickle ``value``; raises what that raises."""
         return dumps(value)
 
     def pack(self, batch: Batch) -> SlotPayload:
-        """``batch`` as the payload of a message; raises what pickling it raises."""
+        """Return ``batch`` as the payload of a message; raises what pickling it raises."""
         return SlotPayload(*pack(batch, self.memory))
 
     def send(self, message: FromWorker) -> None:

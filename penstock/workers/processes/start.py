@@ -204,14 +204,14 @@ def _unpicklable_part(value: object, name: str, depth: int = 0) -> str:
 
 
 def _modules_of_frameworks(job: object) -> tuple[str, ...]:
-    """Modules to preload for the frameworks that a worker imports because of the class of the job's dataset."""
+    """Return modules to preload for the frameworks that a worker imports because of the class of the job's dataset."""
     packages = {kind.__module__.partition(".")[0] for kind in type(getattr(job, "dataset", None)).__mro__}
     needed = (framework for framework in FRAMEWORKS.values() if not packages.isdisjoint(framework.packages))
     return tuple(name for framework in needed for name in framework.preload)
 
 
 def _modules_of_main() -> tuple[str, ...]:
-    """Modules to preload for a main script that each worker imports: frameworks, and what it imports of them and of us.
+    """List modules to preload for a main script that workers import: frameworks, what it imports of them and of us.
 
     Its other imports are its own, or may not be fit for a fork.
     """

@@ -109,7 +109,7 @@ class ReplyChannel(Protocol):
         ...
 
     def pack(self, batch: Batch) -> SlotPayload:
-        """``batch`` as the payload of a message; raises what pickling it raises."""
+        """Return ``batch`` as the payload of a message; raises what pickling it raises."""
         ...
 
     def send(self, message: FromWorker) -> None:

@@ -203,7 +203,7 @@ class _Channel:
         self._pickler = self._make_pickler_class()
 
     def dumps(self, value: object) -> bytes:
-        """``value`` by cloudpickle, which also pickles classes of the main script; raises what that raises."""
+        """Pickle ``value`` by cloudpickle, which also pickles classes of the main script; raises what that raises."""
         pickled: bytes = self._pickles.dumps(value)
         return pickled
 

@@ -178,7 +178,7 @@ class RayTransport:
 
 
 def _connect(address: str | None) -> ModuleType:
-    """Ray, initialized: as it is, else as ``ray.init()`` finds or starts it."""
+    """Return Ray, initialized: as it is, else as ``ray.init()`` finds or starts it."""
     ray = cast("ModuleType", require("ray", extra="ray", purpose="for workers='ray'"))
     require("ray.util.scheduling_strategies")
     if (address or os.environ.get("RAY_ADDRESS", "")).startswith("ray://"):

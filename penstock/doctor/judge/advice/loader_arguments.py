@@ -22,7 +22,7 @@ __all__ = [
 def advise_arguments(
     arguments: Mapping[str, object], reason: str, predicted: float, *, rule: str = "", doubt: float = 0.2
 ) -> Advice:
-    """Other values of arguments; the rule has the name of the first argument where none is given."""
+    """Return other values of arguments; the rule has the name of the first argument where none is given."""
     change = Change(arguments)
     code = f"DataLoader(..., {change})"
     return Advice(rule or next(iter(arguments)), str(change), reason, predicted, None, code, change, doubt)

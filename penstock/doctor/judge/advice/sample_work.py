@@ -121,7 +121,7 @@ def find_join_arrays(situation: Situation) -> Iterator[Advice]:
 
 
 def _time_moving(situation: Situation) -> float:
-    """Time of collating, sending and receiving a batch, without waiting for cores."""
+    """Return the time of collating, sending and receiving a batch, without waiting for cores."""
     works = [work for stage, work in situation.pipeline.build.items() if stage in {"collate", "transport"}]
     sent_ns = sum(float(work.cpu_ns.mean() + work.idle_ns.mean()) for work in works if len(work.cpu_ns))
     return sent_ns + situation.pipeline.receive_ns

@@ -61,7 +61,7 @@ class BuildRecording:
         self._work, self._is_over = work, is_over
 
     def start(self, worker: int) -> None:
-        """What a worker calls in the place of ``worker_init_fn``: begin to record, and call that function."""
+        """Begin to record, and call ``worker_init_fn``, in whose place a worker calls this."""
         info = torch.utils.data.get_worker_info()
         assert info is not None, "called by a worker"
         object.__setattr__(info, "dataset", self.dataset)  # torch's class has no other way, and it is a worker's own

@@ -51,7 +51,7 @@ class Cast:
     seconds: float  # that it took
 
     def count_bytes(self) -> tuple[int, int]:
-        """Bytes before and after the cast."""
+        """Return the number of bytes before and after the cast."""
         count = int(np.prod(self.shape, dtype=np.int64))
         return count * self.before.itemsize, count * self.after.itemsize
 

@@ -49,7 +49,7 @@ class KnownTensors:
         self._arrays: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()  # by their memory
 
     def note_batch(self, batch: object, number: int) -> None:
-        """A loader gave its ``number``th batch, from 1."""
+        """Note that a loader gave its ``number``th batch, from 1."""
         for leaf in _list_leaves(batch):
             if isinstance(leaf, torch.Tensor):
                 self._known[leaf] = KnownTensor(leaf.device.type != "cpu", number, is_loaded=True)

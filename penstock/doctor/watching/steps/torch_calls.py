@@ -73,7 +73,7 @@ class ObservedSteps:
         self._others = 0
 
     def events(self, kind: EventKind, *, each_step: bool) -> Iterator[ScriptEvent]:
-        """Events of a kind; with ``each_step``, those that happened in each step that was observed."""
+        """Return events of a kind; with ``each_step``, those that happened in each step that was observed."""
         seen = {key: event for step in self.steps for key, event in step.items() if event.kind == kind}
         for key, event in seen.items():
             if not each_step or all(key in step for step in self.steps):
@@ -275,7 +275,7 @@ class _TorchCalls(TorchFunctionMode):
     def _note_move(
         self, name: str, args: tuple[object, ...], named: Mapping[str, object], result: object, seconds: float
     ) -> None:
-        """``Tensor.to``, ``Tensor.cuda``, ``Tensor.cpu`` and the like."""
+        """Note ``Tensor.to``, ``Tensor.cuda``, ``Tensor.cpu`` and the like."""
         tensor = args[0]
         assert isinstance(tensor, torch.Tensor), "a method of one"
         assert isinstance(result, torch.Tensor), "as above"
@@ -338,7 +338,7 @@ class _TorchCalls(TorchFunctionMode):
 
 
 def note_batch(batch: object, number: int) -> None:
-    """A loader gave its ``number``th batch, from 1: for this step, or for a later one, if a library fetches ahead."""
+    """Note that a loader gave its ``number``th batch, from 1: of this step, or a later one if fetched ahead."""
     _calls.tensors.note_batch(batch, number)
 
 
