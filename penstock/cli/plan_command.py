@@ -89,6 +89,11 @@ def plan(
         print_json(found)
         return
     print_line(f"{counted(count, 'sample')}, {counted(ranks, 'rank')}, batch size {batch_size:,}")
+    _print_plan(found)
+
+
+def _print_plan(found: Simulation) -> None:
+    """Print the report, and the table of requests to object storage."""
     for name, text in _list_report_rows(found):
         print_line(f"  {name:<10}{text}")
     if found.nodes is not None:

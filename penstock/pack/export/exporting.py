@@ -140,6 +140,25 @@ class _Export:
                 self.show("comparing", done, len(self.written), 0)
         return problems, one.hexdigest(), other.hexdigest(), lost
 
+    def report(
+        self, location: Location, problems: list[Problem], one: str, other: str, lost: set[str]
+    ) -> ConvertReport:
+        """Make the report of what :meth:`prove` has found, for a folder that gets its name afterwards."""
+        keys = Counter(each.key for each in self.written.values())
+        unplaced = f"{location.scheme} has no place for it, or not for its values"
+        left_out = [*self.left_out, *self.list_crowds(), *self.source.problems]
+        return ConvertReport(
+            self.source.url,
+            str(location),
+            len(self.written),
+            one,
+            other,
+            renamed=tuple((each.key, each.path) for each in self.written.values() if each.key != each.path),
+            left_out=(*left_out, *(Skipped(f"field {name}", unplaced) for name in sorted(lost))),
+            duplicates=tuple(key for key, count in keys.items() if count > 1),
+            problems=tuple(problems),
+        )
+
     def list_crowds(self) -> list[Skipped]:
         """Return how many objects that are crowds were not written as such."""
         if not self.crowds or self.writer.crowds == "kept":
@@ -223,34 +242,14 @@ def export(
             )
         if not run.written:
             raise PackError("no record can be written", store=source.url)
-        problems, one, other, lost = run.prove(format, skips=on_error == "skip")
+        report = run.report(location, *run.prove(format, skips=on_error == "skip"))
         remove_tree(folder)
         partial.replace(folder)
     except OSError as error:
         raise StoreError(f"the folder cannot be written: {error}", store=str(location)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    moved = ((each.key, each.path) for each in run.written.values() if each.key != each.path)
-    keys = Counter(each.key for each in run.written.values())
-    return ConvertReport(
-        source.url,
-        str(location),
-        len(run.written),
-        one,
-        other,
-        renamed=tuple(moved),
-        left_out=(
-            *run.left_out,
-            *run.list_crowds(),
-            *source.problems,
-            *(
-                Skipped(f"field {name}", f"{format} has no place for it, or not for its values")
-                for name in sorted(lost)
-            ),
-        ),
-        duplicates=tuple(key for key, count in keys.items() if count > 1),
-        problems=tuple(problems),
-    )
+    return report
 
 
 def _refuse_other_files(folder: Path, location: Location, *, overwrite: bool) -> None:
