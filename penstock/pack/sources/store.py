@@ -71,7 +71,7 @@ class StoreSource(Source):
             )
         return cls(src, is_owned=False)
 
-    def open_upright(self, src: DatasetLike, *, upright: bool) -> Self | None:
+    def open_upright(self, src: object, *, upright: bool) -> Self | None:
         """The store opened with ``upright`` instead; None if its kind has no boxes whose values depend on it."""
         if not self._is_owned:
             return None
