@@ -5,7 +5,7 @@ use twox_hash::XxHash3_64;
 use super::record::{Cut, Parts, Record};
 use super::rows::{self, RecordReader};
 use super::segment::{self, Window};
-use super::{dc, rebuild};
+use super::{dc, four_of, nonzero_of, rebuild};
 use crate::error::{Error, corrupt};
 use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::entropy::sequential::{McuLayout, SLACK};
@@ -180,9 +180,22 @@ fn read_record(record: &Record<'_>, header: &Header<'_>, coefficients: &mut Coef
 
 /// Bit k: the coefficient at zigzag position k is not zero.
 fn nonzero_positions(block: &[i16; 64]) -> u64 {
-    (0..64)
-        .map(|k| u64::from(block[usize::from(ZIGZAG[k])] != 0) << k)
-        .sum()
+    const POSITIONS: [u8; 64] = {
+        let mut all = [0; 64];
+        let mut k = 0;
+        while k < 64 {
+            all[ZIGZAG[k] as usize] = k as u8;
+            k += 1;
+        }
+        all
+    };
+    let mut natural = (0..16).fold(0, |all, i| all | nonzero_of(four_of(block, 4 * i)) << (4 * i));
+    let mut positions = 0;
+    while natural != 0 {
+        positions |= 1 << POSITIONS[natural.trailing_zeros() as usize];
+        natural &= natural - 1;
+    }
+    positions
 }
 
 /// The bytes of a JPEG before its first entropy-coded byte, and its other bytes that are not entropy-coded.

@@ -30,3 +30,20 @@ const RUN: usize = 16;
 const fn position(group: usize, i: usize) -> usize {
     ZIGZAG[GROUPS * group + i] as usize
 }
+
+/// Four coefficients in natural order, the first in the lowest bits.
+#[inline]
+fn four_of(block: &[i16; 64], at: usize) -> u64 {
+    let four: [i16; 4] = *block[at..].first_chunk().expect("four coefficients");
+    let [a, b, c, d] = four.map(|coefficient| u64::from(coefficient.cast_unsigned()));
+    a | b << 16 | c << 32 | d << 48
+}
+
+/// Bit i: coefficient i of four is not zero.
+#[inline]
+fn nonzero_of(four: u64) -> u64 {
+    const LOW: u64 = 0x7fff_7fff_7fff_7fff;
+    let nonzero = (((four & LOW) + LOW) | four) & !LOW;
+    // The product has bits 0, 16, 32 and 48 in its bits 48 to 51.
+    (nonzero >> 15).wrapping_mul(1 << 48 | 1 << 33 | 1 << 18 | 1 << 3) >> 48
+}

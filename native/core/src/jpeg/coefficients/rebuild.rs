@@ -28,6 +28,8 @@ pub(super) fn write_jpeg(
         interval: 0,
         bits: Bits {
             out,
+            plain: [0; PLAIN],
+            nbytes: 0,
             held: 0,
             count: 0,
             fill: filled_with_ones,
@@ -370,10 +372,16 @@ impl Codes {
     }
 }
 
+/// Bytes that are stuffed at once.
+const PLAIN: usize = 4096;
+
 /// Writes entropy-coded bytes with stuffing.
 struct Bits {
     out: Vec<u8>,
-    /// The last `count` bits, right-aligned.
+    /// Bytes that are not stuffed yet, and their number.
+    plain: [u8; PLAIN],
+    nbytes: usize,
+    /// The last `count` bits, right-aligned; other bits above them.
     held: u64,
     count: u32,
     fill: bool,
@@ -400,39 +408,42 @@ impl Bits {
     fn put(&mut self, bits: u32, count: u32) {
         self.held = self.held << count | u64::from(bits);
         self.count += count;
-        if self.count < 32 {
-            return;
-        }
-        self.count -= 32;
-        let word = (self.held >> self.count) as u32;
-        // Without a byte of ones, four bytes need no stuffing: each byte of ones becomes zero, and would borrow.
-        let inverted = !word;
-        if inverted.wrapping_sub(0x0101_0101) & !inverted & 0x8080_8080 == 0 {
-            self.out.extend_from_slice(&word.to_be_bytes());
-        } else {
-            self.put_bytes(word);
+        // Without a branch on the number of bits, which cannot be foreseen.
+        self.plain[self.nbytes..][..8].copy_from_slice(&(self.held << 1 << (63 - self.count)).to_be_bytes());
+        self.nbytes += self.count as usize / 8;
+        self.count %= 8;
+        if self.nbytes > PLAIN - 8 {
+            self.stuff();
         }
     }
 
-    #[cold]
-    fn put_bytes(&mut self, word: u32) {
-        word.to_be_bytes().into_iter().for_each(|byte| self.put_byte(byte));
-    }
-
-    fn put_byte(&mut self, byte: u8) {
-        self.out.push(byte);
-        if byte == 0xff {
-            self.out.push(0);
+    /// Moves the whole bytes to the output, a zero after each byte of ones.
+    fn stuff(&mut self) {
+        let (words, rest) = self.plain[..self.nbytes].as_chunks::<8>();
+        for word in words {
+            // Each byte of ones becomes zero when inverted, and would borrow.
+            let inverted = !u64::from_ne_bytes(*word);
+            if inverted.wrapping_sub(0x0101_0101_0101_0101) & !inverted & 0x8080_8080_8080_8080 == 0 {
+                self.out.extend_from_slice(word);
+            } else {
+                word.iter().for_each(|byte| stuff_byte(&mut self.out, *byte));
+            }
         }
+        rest.iter().for_each(|byte| stuff_byte(&mut self.out, *byte));
+        self.nbytes = 0;
     }
 
     /// Fills the last byte.
     fn flush(&mut self) {
         let missing = (8 - self.count % 8) % 8;
         self.put(if self.fill { (1 << missing) - 1 } else { 0 }, missing);
-        while self.count > 0 {
-            self.count -= 8;
-            self.put_byte((self.held >> self.count) as u8);
-        }
+        self.stuff();
+    }
+}
+
+fn stuff_byte(out: &mut Vec<u8>, byte: u8) {
+    out.push(byte);
+    if byte == 0xff {
+        out.push(0);
     }
 }
