@@ -209,7 +209,7 @@ fn read_values(
         for (i, value) in values.into_iter().enumerate() {
             block[position(group, i)] = value;
         }
-        used[number] = positions_in_use(block);
+        used[number] = used[number].max(positions_in_use(u64::from(mask) << (8 * group)));
     }
     at
 }

@@ -4,7 +4,7 @@
 use core::arch::x86_64::*;
 
 use super::avx2::{read_group, read_widths};
-use super::{GROUPS, Kind, MASK_CODES, RAW, Scratch, WIDEST, WINDOW, Window, is_low};
+use super::{GROUPS, Kind, LOW, MASK_CODES, RAW, Scratch, WIDEST, WINDOW, Window};
 use crate::jpeg::coefficients::{SEGMENT, position};
 use crate::simd::avx512::{load_words, load64, store_words, store64};
 
@@ -159,16 +159,6 @@ fn read_masks(window: &Window, kind: Kind, mut at: usize, groups: usize, scratch
     }
     (at, raw)
 }
-
-/// Bit k: the coefficient at zigzag position k is one of the 4 x 4 of the lowest frequencies.
-const LOW: u64 = {
-    let (mut all, mut k) = (0, 0);
-    while k < 64 {
-        all |= (is_low(position(k / GROUPS, k % GROUPS)) as u64) << k;
-        k += 1;
-    }
-    all
-};
 
 /// Gives the listed masks to the groups of the blocks, says which positions of each block are in use, and finds where the
 /// values of each group begin.

@@ -17,11 +17,13 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 mod write;
 
 use super::tables::{MASKS, PROFILES};
-use super::{GROUPS, RUN, SEGMENT};
+use super::{GROUPS, RUN, SEGMENT, position};
 use crate::simd::{Available, dispatch};
 
 pub(super) use write::write_segment;
@@ -134,7 +136,11 @@ pub(crate) fn read_segment(
     } else {
         Available::SCALAR
     };
-    dispatch!(level, [Avx512, Avx2], read_segment(window, kind, blocks, used, scratch))
+    dispatch!(
+        level,
+        [Avx512, Avx2, Neon],
+        read_segment(window, kind, blocks, used, scratch)
+    )
 }
 
 /// The widths that a profile gives, in the form that a `u64` of 8 bytes has.
@@ -217,20 +223,26 @@ const fn mask_codes(kind: Kind) -> MaskCodes {
     codes
 }
 
-/// Zigzag positions in use of a block: 10 stands for the 4 x 4 coefficients of the lowest frequencies.
-fn positions_in_use(block: &[i16; 64]) -> u8 {
-    let [mut low, mut high] = [0; 2];
-    for (i, &value) in block.iter().enumerate() {
-        if is_low(i) {
-            low |= value;
-        } else {
-            high |= value;
-        }
+/// Bit k: the coefficient at zigzag position k is one of the 4 x 4 of the lowest frequencies.
+const LOW: u64 = {
+    let (mut all, mut k) = (0, 0);
+    while k < 64 {
+        all |= (is_low(position(k / GROUPS, k % GROUPS)) as u64) << k;
+        k += 1;
     }
-    match (low, high) {
-        (0, 0) => 1,
-        (_, 0) => 10,
-        _ => 64,
+    all
+};
+
+/// Zigzag positions in use of a block whose coefficients at the positions in `present` are not zero: 10 stands for the
+/// 4 x 4 coefficients of the lowest frequencies.
+#[inline]
+fn positions_in_use(present: u64) -> u8 {
+    if present == 0 {
+        1
+    } else if present & !LOW == 0 {
+        10
+    } else {
+        64
     }
 }
 
