@@ -42,7 +42,7 @@ _ROOM_NBYTES: Final = 256
 _ALIGNMENT: Final = 16
 """Of arrays behind the packets."""
 
-_STEPS: Final = ("entropy", "idct", "color", "taps", "first_pass")
+_STEPS: Final = ("entropy", "coefficients", "idct", "color", "taps", "first_pass")
 """Kernels before those that write windows or rows."""
 
 

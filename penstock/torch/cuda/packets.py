@@ -23,7 +23,7 @@ _WORDS: Final = 112
 BASES: Final = ("packet", "blocks", "samples", "rgb", "taps", "lines")
 """What an image has a place in, in the order of ``enum Base``."""
 
-KERNELS: Final = ("entropy", "idct", "color", "taps", "first_pass", "rows", "windows", "finish")
+KERNELS: Final = ("entropy", "coefficients", "idct", "color", "taps", "first_pass", "rows", "windows", "finish")
 """The kernels that work on packets, each with a grid of its own."""
 
 BLOCK: Final = 128
@@ -52,7 +52,7 @@ class Group:
         Which images of the batch.
     bases : ndarray, shape (count, 6), int64
         Where the packet of each begins, and its part of the memory of each step: see :data:`BASES`.
-    starts : ndarray, shape (8, count + 1), int32
+    starts : ndarray, shape (9, count + 1), int32
         By :data:`KERNELS`, the first block of threads of each image, and the number of all blocks. No block is empty.
     nbytes : dict
         By the names of :data:`BASES` but for the first, bytes of memory for all images.
@@ -88,7 +88,7 @@ def plan_groups(packets: Array, offsets: NDArray[np.int64], window: tuple[int, i
     if channels * height * width >= 2**31:
         raise ArgumentError(f"images on a device must have less than 2**31 values, got {channels} x {height} x {width}")
     words = _headers(packets, offsets)
-    if (words[:, 1] > np.diff(offsets)).any() or (words[:, 2:9] < 0).any():
+    if (words[:, 1] > np.diff(offsets)).any() or (words[:, [*range(2, 9), 48]] < 0).any():
         raise ArgumentError("packets must be as long as their headers say")
     sizes, threads = _count_items(words, offsets), _count_threads(words, height * width)
     blocks = -(-threads // BLOCK)
@@ -144,11 +144,16 @@ def _count_items(words: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArra
 
 
 def _count_threads(words: NDArray[np.int64], pixels: int) -> NDArray[np.int64]:
+<<<<<<< HEAD
     """Return what each image needs, (n, 8), in the order of :data:`KERNELS`."""
+=======
+    """What each image needs, (n, 9), in the order of :data:`KERNELS`."""
+>>>>>>> 93b45a67 (Decode stored coefficients on a device)
     lines, length = _lines(words)
     across, down = words[:, 17], words[:, 27]  # length of both axes
     counts = (
         words[:, 8],
+        BLOCK * words[:, 48],
         8 * words[:, 2],
         words[:, 13] * _padded(words[:, 12]) // 4,
         (across + down) * (words[:, 34] > 0),

@@ -43,6 +43,20 @@ def jpegs() -> dict[str, bytes]:
     return found
 
 
+@functools.cache
+def records() -> dict[str, bytes]:
+    """The same as records of coefficients, and progressive JPEGs and one of several segments in a row of blocks."""
+    rng = np.random.default_rng(17)
+    images = jpegs() | {
+        "wide": _encode(_picture(rng, 1400, 24)),
+        "wide, of many bits": _encode(_picture(rng, 1033, 30), quality=100, subsampling=1),
+        "progressive": _encode(_picture(rng, 203, 99), progressive=True),
+        "progressive, gray": _encode(_picture(rng, 600, 41).convert("L"), progressive=True, quality=40),
+        "noise": _encode(Image.fromarray(rng.integers(0, 256, (64, 520, 3), np.uint8)), quality=100, subsampling=0),
+    }
+    return {name: _native.coefficients_from_jpeg(image) for name, image in images.items()}
+
+
 def _picture(rng: np.random.Generator, width: int, height: int) -> Image.Image:
     small = rng.integers(0, 256, (max(height // 6, 1), max(width // 6, 1), 3), np.uint8)
     smooth = np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)).astype(int)

@@ -21,7 +21,7 @@ from penstock import _native
 from penstock.torch.cuda.augmenting import Kernels
 from penstock.torch.cuda.decoder import PacketDecoder, RowFormat
 from tests.torch.cuda.host_kernels import HostKernels
-from tests.torch.cuda.pictures import cases_of, jpegs, mutated
+from tests.torch.cuda.pictures import cases_of, jpegs, mutated, records
 
 CPU: Final = torch.device("cpu")
 
@@ -43,7 +43,7 @@ def decode_batches(kernels: Kernels, seed: int, device: torch.device = CPU) -> i
     decoded = 0
     for (mode, dtype), budget in itertools.product((("RGB", torch.uint8), ("L", torch.float16)), (1 << 40, 200_000, 1)):
         packets, expected = [], []
-        for number, image in enumerate(jpegs().values()):
+        for number, image in enumerate((*jpegs().values(), *records().values())):
             case = replace(next(cases_of(image, seed + number, count=1)), width=21, height=13, mode=mode)
             written, _, refused = case.write_packets(image, "cv2-area", "tiles")
             if not refused:
@@ -78,6 +78,25 @@ def decode_all(kernels: HostKernels, first_seed: int) -> tuple[int, int]:
                     data = int(packets[4 * 60 : 4 * 61].view("<i4")[0])
                     packets[data:] = rng.integers(0, 256, len(packets) - data, np.uint8)  # a scan of random bytes
                     decoder.decode(packets.copy(), np.array([0, len(packets)]))
+    records_decoded, records_damaged = decode_records(kernels, first_seed)
+    return decoded + records_decoded, damaged + records_damaged
+
+
+def decode_records(kernels: HostKernels, seed: int) -> tuple[int, int]:
+    """Decode records of coefficients with changed and with random bytes: the numbers of packets and of damaged ones."""
+    decoded = damaged = 0
+    rng = np.random.default_rng(seed)
+    for record, number in zip(records().values(), itertools.count(seed)):
+        for case in cases_of(record, number, count=3):
+            packets, _, refused = case.write_packets(record, "bilinear", "tiles")
+            assert not refused
+            decoder = PacketDecoder(kernels, CPU, RowFormat(case.channels, case.height, case.width, torch.float16))
+            data = int(packets[4 * 60 : 4 * 61].view("<i4")[0])
+            for share in (0.0, 0.01, 1.0):
+                is_changed = rng.random(len(packets) - data) < share
+                packets[data:][is_changed] = rng.integers(0, 256, int(is_changed.sum()), np.uint8)
+                _, status = decoder.decode(packets.copy(), np.array([0, len(packets)]))
+                decoded, damaged = decoded + 1, damaged + int(status[0] != 0)
     return decoded, damaged
 
 

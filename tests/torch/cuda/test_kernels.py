@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from penstock.torch.cuda.compiler import kernel_sources, require_bindings
 from penstock.torch.cuda.decoder import PacketDecoder, RowFormat
 from penstock.torch.cuda.packets import KERNELS, plan_groups
 from tests.torch.cuda.host_kernels import HostKernels, compile_kernels, has_compiler
-from tests.torch.cuda.pictures import Case, cases_of, jpegs, mutated
+from tests.torch.cuda.pictures import Case, cases_of, jpegs, mutated, records
 from tests.torch.cuda.test_augment_kernels import EXAMPLES, AugmentKernels, assert_equal_to_cpu, make_images
 
+ROOT = Path(__file__).parents[3]
 FILTERS = ["box", "bilinear", "bicubic", "cv2-linear", "cv2-area", "cv2-nearest"]
 
 
@@ -53,6 +55,70 @@ def test_rows_equal_those_of_the_cpu(host_kernels: HostKernels, filter_name: str
             np.testing.assert_array_equal(rows.numpy(), expected, err_msg=f"{name}: {case}")
             compared += 1
     assert compared >= 40
+
+
+@pytest.mark.parametrize("filter_name", ["bilinear", "cv2-area"])
+def test_records_of_coefficients_give_the_rows_of_the_cpu(host_kernels: HostKernels, filter_name: str) -> None:
+    """All samplings, crops and scales, several segments in a row, progressive: no value differs."""
+    for (name, record), seed in zip(records().items(), itertools.count()):
+        for random in cases_of(record, seed, count=5):
+            for case in (replace(random, quality=quality) for quality in (None, 1.0)):
+                expected, failures = case.fill(record, filter_name)
+                packets, _, refused = case.write_packets(record, filter_name, "tiles")
+                assert not failures, f"{name}: {failures}"
+                assert not refused, f"{name}: {refused}"
+                rows, status = decode(host_kernels, case, packets)
+                assert not status.any(), f"{name}: {case}"
+                np.testing.assert_array_equal(rows.numpy(), expected, err_msg=f"{name}: {case}")
+    assert "coefficients" in host_kernels.launched
+    assert "entropy" not in host_kernels.launched
+
+
+def test_only_the_segments_of_a_crop_are_copied() -> None:
+    """A crop of a record needs less of it than the whole image, and 1/8 only its DC coefficients."""
+    record = records()["progressive, gray"]
+    whole, crop, eighth = (
+        len(Case(region, *size, quality=1.0).write_packets(record, "bilinear", "tiles")[0])
+        for region, size in (
+            ((0, 0, 600, 41), (600, 41)),
+            ((0, 0, 100, 8), (100, 8)),
+            ((0, 0, 600, 41), (75, 5)),
+        )
+    )
+
+    assert crop - 448 < (whole - 448) / 4
+    assert eighth - 448 < (whole - 448) / 2
+
+
+def test_a_damaged_record_is_refused() -> None:
+    """A byte that changed is found when the packet is written, and the failure says which image it is of."""
+    record = records()["progressive"]
+    case = Case((0, 0, 203, 99))
+    for place in (-1, -len(record) // 2, 60):
+        damaged = bytearray(record)
+        damaged[place] ^= 1
+        _, _, refused = case.write_packets(bytes(damaged), "bilinear", "tiles")
+        assert [failure[0] for failure in refused] == [0]
+
+
+def test_segments_of_another_length_are_seen(host_kernels: HostKernels) -> None:
+    """Bytes that the checksums of a record let pass, but that are not as long as the segment, set the status."""
+    record = records()["wide, of many bits"]
+    case = Case((0, 0, 1033, 30))
+    packets, _, _ = case.write_packets(record, "bilinear", "tiles")
+    entries, data = (int(packets[4 * word :][:4].view("<i4")[0]) for word in (57, 60))
+    for place, value in ((6, 3), (4, 100), (data - entries + 100, 0xFF), (data - entries + 3, 0xFF)):
+        changed = packets.copy()
+        changed[entries + place] ^= value
+        _, status = decode(host_kernels, case, changed)
+        assert status[0]
+
+
+def test_constants_are_those_of_the_cpu() -> None:
+    """The kernels' profiles and codes of masks are generated from the ones of the core."""
+    command = [sys.executable, str(ROOT / "native" / "kernel_tables.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_photographs_equal_those_of_the_cpu(host_kernels: HostKernels, photographs_dir: Path) -> None:
@@ -118,8 +184,8 @@ def test_threads_depend_on_each_other_only_across_barriers(host_kernels: HostKer
     library = compile_kernels(tmp_path, "-DREVERSED")
     reversed_kernels = HostKernels(library)
     for (name, image), seed in zip(jpegs().items(), itertools.count()):
-        for case in cases_of(image, seed, count=2):
-            packets, _, _ = case.write_packets(image, "bicubic", "tiles")
+        for case, source in itertools.product(cases_of(image, seed, count=2), (image, records()[name])):
+            packets, _, _ = case.write_packets(source, "bicubic", "tiles")
             rows, status = decode(host_kernels, case, packets)
             reversed_rows, reversed_status = decode(reversed_kernels, case, packets)
             assert torch.equal(rows, reversed_rows), name
@@ -129,12 +195,11 @@ def test_threads_depend_on_each_other_only_across_barriers(host_kernels: HostKer
 
 
 def test_batches_in_groups_are_the_same(host_kernels: HostKernels) -> None:
-    """Whatever memory there is between the steps, a batch is the same."""
-    images = list(jpegs().values())
+    """Whatever memory there is between the steps, a batch is the same: of JPEGs, and of records of coefficients."""
+    images = [image for name, jpeg in jpegs().items() for image in (jpeg, records()[name])]
     packets, offsets = [], [0]
     for image in images:
-        case = next(iter(cases_of(image, 3, count=1)))
-        case = Case(case.region, 40, 30)
+        case = Case(next(iter(cases_of(image, 3, count=1))).region, 40, 30)
         packets.append(case.write_packets(image, "bilinear", "tiles")[0])
         offsets.append(offsets[-1] + len(packets[-1]))
     joined, ends = np.concatenate(packets), np.array(offsets)
@@ -147,7 +212,8 @@ def test_batches_in_groups_are_the_same(host_kernels: HostKernels) -> None:
         batches.append(rows)
     assert torch.equal(batches[0], batches[1])
     assert torch.equal(batches[0], batches[2])
-    assert host_kernels.launched[-6:] == ["entropy", "idct", "color", "taps", "first_pass", "rows"]
+    assert torch.equal(batches[0][::2], batches[0][1::2])
+    assert host_kernels.launched[-7:] == ["entropy", "coefficients", "idct", "color", "taps", "first_pass", "rows"]
     assert len(plan_groups(joined, ends, row_format.window, 1)) == len(images)
     assert len(plan_groups(joined, ends, row_format.window, 1 << 30)) == 1
 
@@ -240,9 +306,17 @@ def test_the_device_compiler_takes_them(architecture: str) -> None:
 
 def test_the_sources_are_installed() -> None:
     """The kernels are a part of the package, so that it compiles them where it is installed."""
-    assert {"decode.cu", "grid.h", "packet.h", "entropy.h", "idct.h", "color.h", "resize.h", "rows.h"} <= set(
-        kernel_sources()
-    )
+    assert {
+        "decode.cu",
+        "grid.h",
+        "packet.h",
+        "entropy.h",
+        "coefficients.h",
+        "idct.h",
+        "color.h",
+        "resize.h",
+        "rows.h",
+    } <= set(kernel_sources())
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ impl Filler {
     /// Appends the packet of an image to `packets`: a number of bytes that is a multiple of 16. Times do not count.
     ///
     /// # Errors
-    /// [`FillError`]: [`Error::Unsupported`] of what is no JPEG of one scan, of "lanczos" and of alpha;
+    /// [`FillError`]: [`Error::Unsupported`] of what is neither a JPEG of one scan nor a record of coefficients, of "lanczos" and of alpha;
     /// [`Error::OutOfMemory`] where the buffer is too small. Nothing is appended.
     pub fn write_packet(
         &mut self,

@@ -1,6 +1,7 @@
 // All kernels, in the order in which they run.
 
 #include "entropy.h"
+#include "coefficients.h"
 #include "idct.h"
 #include "color.h"
 #include "resize.h"

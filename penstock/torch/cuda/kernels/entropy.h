@@ -10,12 +10,6 @@
 enum { LOOKUP_BITS = 10, TABLES = 3, MOST_BLOCKS = 10 };
 enum { SYMBOLS = 4 }; // that a thread decodes before it looks for the end of its block, at most
 
-CONSTANT u8 NATURAL[64] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-};
-
 // A Huffman code. The file declares the number of codes of each length, 1 to 16, and then the symbols.
 struct Code {
   const u8 *symbols;  // null where there is no code

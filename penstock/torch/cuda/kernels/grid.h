@@ -16,8 +16,10 @@ typedef unsigned long long u64;
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_METHOD __device__ __forceinline__
 #define CONSTANT static __constant__ const
+#define TABLE static __device__ const // threads read it with different indices
 
 DEVICE u32 swap_bytes(u32 word) { return __byte_perm(word, 0, 0x0123); }
+DEVICE i32 count_ones(i32 word) { return __popc(word); }
 
 #define KERNEL(name, Argument, argument)                                                                               \
   DEVICE void name##_thread(const Argument &);                                                                         \
@@ -45,8 +47,10 @@ template <typename T> DEVICE void add_shared(T &sum, T value) { atomicAdd(&sum, 
 #define DEVICE static inline
 #define DEVICE_METHOD inline
 #define CONSTANT static const
+#define TABLE static const
 
 DEVICE u32 swap_bytes(u32 word) { return word << 24 | (word & 0xff00) << 8 | (word >> 8 & 0xff00) | word >> 24; }
+DEVICE i32 count_ones(i32 word) { return __builtin_popcount((u32)word); }
 
 struct Index {
   i32 x, y;

@@ -43,7 +43,8 @@ struct Packet {
   i32 components;
   i32 restart_interval;
   i32 mcus_x, mcus_y, blocks_per_mcu;
-  i32 unused[2];
+  i32 record_segments; // of a record of coefficients, which has no other segments
+  i32 unused;
   i32 first_column, end_column, first_row, end_row; // MCUs that are needed
   i32 mcus_per_segment, segments_per_row, first_segment;
   i32 segments_at, quant_at, huffman_at, data_at, data_nbytes;
@@ -61,9 +62,25 @@ struct Segment {
 
 static_assert(sizeof(Segment) == 12, "an entry of a segment has 12 bytes");
 
+// A segment of a record of coefficients.
+struct RecordSegment {
+  u32 at;                  // in the data; the bytes of DC coefficients are first
+  u16 ac_nbytes, dc_nbytes; // no bytes of AC coefficients: these are zeros
+  u16 component, count;    // `count`: of blocks
+  u16 row, column;         // of its first block
+};
+
+static_assert(sizeof(RecordSegment) == 16, "an entry of a segment of a record has 16 bytes");
+
 // Eight coefficients of a block, which are read or written at once.
 struct alignas(16) Eight {
   i16 values[8];
+};
+
+CONSTANT u8 NATURAL[64] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 };
 
 enum Dtype { UINT8, FLOAT32, FLOAT16, BFLOAT16 };
