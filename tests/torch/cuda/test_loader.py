@@ -121,6 +121,18 @@ def is_unreadable(image: bytes) -> bool:
     return False
 
 
+def test_a_pack_of_coefficients_is_decoded_on_the_device(
+    folder: Path, host_runtime: HostRuntime, tmp_path: Path
+) -> None:
+    """Records, and in the same batches what cannot be one: the batches are those of the CPU."""
+    ps.pack(folder, tmp_path / "pack.lmdb", transcode="coefficients")
+
+    on_cpu, on_device = both(functools.partial(dataset, tmp_path / "pack.lmdb"), num_workers=2)
+
+    assert assert_same(on_cpu, on_device) > 20
+    assert "coefficients" in host_runtime.kernels.launched
+
+
 @pytest.mark.parametrize(("pipeline", "num_workers"), [*((name, 2) for name in PIPELINES), ("train", 0), ("jitter", 0)])
 def test_batches_are_the_same(folder: Path, host_runtime: HostRuntime, pipeline: str, num_workers: int) -> None:
     """JPEGs, PNGs, WebPs, progressive, CMYK, gray and turned images: every value of two epochs."""
