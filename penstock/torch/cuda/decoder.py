@@ -6,7 +6,7 @@
                       a thread:   8 of a   4 pixels  4 values of a line │ a pixel
                       a segment   block                                 └──> windows ──> augment ──> finish
 
-Records of coefficients are read by the kernel ``coefficients`` in place of ``entropy``, by a block of threads a segment.
+The kernel ``coefficients`` reads records of coefficients in place of ``entropy``; a block of threads has a segment.
 One copy brings all that the kernels of a batch read: places and steps of augmentation stand behind the packets.
 Memory between the steps is used for one group of images after the other, and for one batch after the other.
 """
