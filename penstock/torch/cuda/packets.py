@@ -144,11 +144,7 @@ def _count_items(words: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArra
 
 
 def _count_threads(words: NDArray[np.int64], pixels: int) -> NDArray[np.int64]:
-<<<<<<< HEAD
-    """Return what each image needs, (n, 8), in the order of :data:`KERNELS`."""
-=======
-    """What each image needs, (n, 9), in the order of :data:`KERNELS`."""
->>>>>>> 93b45a67 (Decode stored coefficients on a device)
+    """Return what each image needs, (n, 9), in the order of :data:`KERNELS`."""
     lines, length = _lines(words)
     across, down = words[:, 17], words[:, 27]  # length of both axes
     counts = (
