@@ -17,10 +17,12 @@ from penstock.collate import default_collate
 from penstock.datasets import Subset
 from penstock.datasets.base import is_iterable, spec_of
 from penstock.errors import ArgumentError
+from penstock.loader.tuning import AUTO, AutoCount, count_most_workers, find_cores, is_divided, resolve
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike
 from penstock.samplers.base import check_count, check_seed
 from penstock.stores.base import Store
 from penstock.system.control_group import count_usable_cores
+from penstock.system.system_files import SystemFiles
 from penstock.workers import BACKENDS
 from penstock.workers.ray.options import RayWorkers, workers_kind
 
@@ -30,6 +32,7 @@ __all__ = [
     "NamedLoaderOptions",
     "check_arguments",
     "check_workers_kind",
+    "choose_counts",
     "choose_workers",
     "refuse_records",
     "refuse_torch_arguments",
@@ -64,13 +67,14 @@ class Arguments:
 class LoaderOptions(TypedDict, total=False):
     """Arguments of both loaders that are given by name, and have no say in the type of batches."""
 
-    prefetch_factor: int | None
+    prefetch_factor: int | str | None
     persistent_workers: bool
     workers: str | RayWorkers
     seed: int | None
     in_order: bool
     stall_timeout: float | None
     chunk_size: int | None
+    memory_fraction: float
     on_error: str
     max_errors: float | None
     error_log: str | os.PathLike[str] | None
@@ -157,6 +161,20 @@ def check_workers_kind(workers: str | RayWorkers, num_workers: int, context: obj
         raise ArgumentError(f"workers={workers!r} needs num_workers > 0")
 
 
+def choose_counts(
+    num_workers: int | str, prefetch_factor: int | str | None, dataset: DatasetLike, workers: str | RayWorkers
+) -> tuple[int, int | None]:
+    """``num_workers`` and ``prefetch_factor``, where "auto" becomes a count that the loader chooses.
+
+    The number of workers among which a stream is divided stays: it is that of the cores. Raises ArgumentError for
+    another text, and for Ray's workers.
+    """
+    if AUTO in {num_workers, prefetch_factor} and workers_kind(workers) == "ray":
+        raise ArgumentError('num_workers and prefetch_factor must be ints with workers="ray", got "auto"')
+    most = find_cores(SystemFiles()) if is_divided(dataset) else count_most_workers()
+    return resolve("num_workers", num_workers, most), resolve("prefetch_factor", prefetch_factor, 2)
+
+
 def _check_workers(given: Arguments) -> None:
     if given.num_workers < 0:
         raise ArgumentError("num_workers option should be non-negative; use num_workers=0 to disable workers.")
@@ -173,7 +191,11 @@ def _check_workers(given: Arguments) -> None:
     if given.chunk_size is not None:
         given.chunk_size = check_count("chunk_size", given.chunk_size, least=1)
     cores = count_usable_cores()
-    if given.num_workers > cores and workers_kind(given.workers) != "ray":
+    if (
+        given.num_workers > cores
+        and not isinstance(given.num_workers, AutoCount)
+        and workers_kind(given.workers) != "ray"
+    ):
         warnings.warn(
             f"This DataLoader will create {given.num_workers} workers in total. Our suggested max number of worker in "
             f"current system is {cores}. Please be aware that excessive worker creation might get DataLoader running "

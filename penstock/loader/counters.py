@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+import warnings
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,15 @@ from penstock.errors import ArgumentError
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Order
 from penstock.loader.position import Position
-from penstock.loader.stats import QueueStats, RemoteStats, Stats, WorkerStats, make_stages
+from penstock.loader.stats import LoaderRates, QueueStats, RemoteStats, Stats, WorkerStats, make_stages
+from penstock.loader.tuning import LoaderTuner
 from penstock.repairs import Repaired
 from penstock.sample import Batch, State
 from penstock.trace import STAGES, Observer, Trace
-from penstock.workers.base import NOTHING, Task, TaskResult
+from penstock.workers.base import NOTHING, Backend, Task, TaskResult
 from penstock.workers.left_out import LeftOut
 
-__all__ = ["LoaderCounters", "count_nbytes"]
+__all__ = ["LoaderCounters", "PeriodicReport", "count_nbytes"]
 
 _MAX_REPAIRED: Final = 10_000
 
@@ -45,6 +47,8 @@ class _HasPosition(Protocol):
 
 
 class _HasQueue(Protocol):
+    backend: Backend
+
     @property
     def epoch(self) -> _HasPosition: ...
 
@@ -71,11 +75,12 @@ class LoaderCounters:
         self._observers: list[Observer] = []
         self._newest: tuple[Task, Sequence[LeftOut]] | None = None  # of the batch delivered last
         self.publisher: Observer | None = None  # of penstock.loader.live, one of the observers
+        self.tuner: LoaderTuner | None = None  # where the loader chooses its workers
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
         here = {"_traces", "_retired", "_retired_remote", "_worker_batches", "_iterators", "_observers", "_newest"}
-        here.add("publisher")
+        here |= {"publisher", "tuner"}
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, State]) -> None:
@@ -133,6 +138,16 @@ class LoaderCounters:
             for observer in self._observers:
                 observer.delivered(done.rows)
 
+    @property
+    def batch_nbytes(self) -> float:
+        """Bytes of a delivered batch, from those that were measured; 0.0 before the first."""
+        return self._measured_nbytes / max(1, self._measured_samples) * self._samples / max(1, self._batches)
+
+    def list_worker_pids(self) -> list[int]:
+        """The worker processes of iterators that live."""
+        iterators = [iterator for known in self._iterators if (iterator := known()) is not None]
+        return [process.pid for iterator in iterators for process in iterator.backend.processes if process.pid]
+
     def find_repeats(self, order: Order) -> NDArray[np.bool_]:
         """Find the rows of the batch returned last that are to be left out of a metric."""
         epochs = [iterator.epoch.position for known in self._iterators if (iterator := known()) is not None]
@@ -168,7 +183,75 @@ class LoaderCounters:
             make_stages(total), self._batches, self._samples, total["wait"][0], self.left_out_log.count,
             self._repaired_count, tuple(each), self._measured_nbytes / max(1, self._measured_samples),
             sum((queue for queue in queues if queue.limit), QueueStats()), time.perf_counter_ns(), remote,
+            () if self.tuner is None else tuple(self.tuner.changes),
         )  # fmt: skip
+
+
+class PeriodicReport(Observer):
+    """One function that is called; a context manager.
+
+    Parameters
+    ----------
+    counters : LoaderCounters
+        Of the loader.
+    callback : callable
+        Called with the rates since the last call.
+    period_s : float
+        Least seconds between calls.
+    clock : callable
+        Gives seconds.
+
+    Raises
+    ------
+    ArgumentError
+        If ``period_s`` is negative, or ``callback`` cannot be called.
+    """
+
+    def __init__(
+        self,
+        counters: LoaderCounters,
+        callback: Callable[[LoaderRates], object],
+        period_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not callable(callback):
+            raise ArgumentError(f"callback must be callable, got {type(callback).__name__}")
+        if not period_s >= 0:
+            raise ArgumentError(f"period_s must be at least 0, got {period_s}")
+        self._counters, self._callback, self._period_s, self._clock = counters, callback, period_s, clock
+        self._last = counters.stats()
+        self._due = clock() + period_s
+        counters.add_observer(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def delivered(self, samples: int) -> None:  # noqa: ARG002  # the counters have counted them
+        """Call the function, if it is time to."""
+        if self._clock() >= self._due:
+            self._report()
+
+    def close(self) -> None:
+        """Call the function once more, if there were batches since the last call, and never again. Idempotent."""
+        if self._counters.remove_observer(self) and self._counters.stats().batches > self._last.batches:
+            self._report()
+
+    def _report(self) -> None:
+        now = self._counters.stats()
+        rates, self._last = now.since(self._last), now
+        self._due = self._clock() + self._period_s
+        try:
+            self._callback(rates)
+        except Exception as error:  # noqa: BLE001  # training goes on: what is reported must not stop it
+            self._counters.remove_observer(self)
+            warnings.warn(
+                f"reports of the loader end: {type(error).__name__}: {error} in {self._callback!r}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def _sum(a: dict[int, _Times], b: dict[int, _Times]) -> dict[int, _Times]:

@@ -73,6 +73,8 @@ class PreparedEpoch:
         try:
             job = recipe.make_job(trace, self.seed, worker_starts)
             job.slow = slow
+            if settings.tuner is not None:
+                backend.resize(settings.tuner.setting.workers)
             backend.start(job)
         except BaseException:
             settings.counters.retire(trace)
@@ -86,6 +88,8 @@ class PreparedEpoch:
             last = -1 if position.last_worker is None else position.last_worker
             first = last + 1 if position.is_replicated else position.batches
             rotation = WorkerRotation(recipe.workers.processes, recipe.limit, in_order=settings.in_order, first=first)
+            if settings.tuner is not None:
+                rotation.resize(settings.tuner.setting.workers, settings.tuner.setting.limit)
         # Batches that came out of order cannot be built again in that order, nor can those of a stream that is divided
         # anew: then each has a snapshot.
         every = settings.snapshot_every if settings.in_order and not is_divisible else 1
@@ -197,9 +201,13 @@ class WorkerRotation:
     """
 
     def __init__(self, num_workers: int, limit: int, *, in_order: bool, first: int = 0) -> None:
-        self._limit, self._in_order, self._next = limit, in_order, first % num_workers
+        self._limit, self._in_order, self._next, self._active = limit, in_order, first % num_workers, num_workers
         self._is_live = [True] * num_workers
         self._tasks = [0] * num_workers
+
+    def resize(self, num_workers: int, limit: int) -> None:
+        """Give tasks only to workers below a number, and as many as ``limit`` to all of them."""
+        self._limit, self._active = limit, num_workers
 
     def has_room(self) -> bool:
         """Return whether some worker may get a further task."""
@@ -227,5 +235,5 @@ class WorkerRotation:
         self._is_live[worker] = False
 
     def _takes_more(self, worker: int) -> bool:
-        part = self._limit // max(1, sum(self._is_live))
-        return self._is_live[worker] and (self._in_order or self._tasks[worker] < part)
+        part = self._limit // max(1, sum(self._is_live[: self._active]))
+        return self._is_live[worker] and worker < self._active and (self._in_order or self._tasks[worker] < part)

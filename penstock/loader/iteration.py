@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch
     from penstock.loader.position import Position
     from penstock.loader.recipe import Settings
+    from penstock.loader.tuning import Setting
 
 __all__ = ["LoaderIterator"]
 
@@ -66,6 +67,7 @@ class LoaderIterator(Generic[BatchT_co]):
     def __init__(self, settings: Settings, epoch: Epoch, backend: Backend) -> None:
         self.backend, self._limit, self._pid = backend, epoch.recipe.limit, os.getpid()
         self._needs_workers = self.stopped = self._closed = False
+        self._waited_ns = 0
         try:
             self.begin(settings, epoch)
         except BaseException:
@@ -85,6 +87,10 @@ class LoaderIterator(Generic[BatchT_co]):
         self._failures: dict[int, int] = {}  # in a row, by worker
         # Without workers, a sampler is advanced when a batch is asked for, not before.
         self._eager = self.backend.capabilities.builds_ahead
+        self._tuner = settings.tuner
+        if self._tuner is not None:
+            self._tuner.begin_epoch()
+            self._limit = self._tuner.setting.limit
         if self._eager:
             self._top_up()
         self._replay(position.batches + epoch.prepared.replay)
@@ -287,6 +293,15 @@ class LoaderIterator(Generic[BatchT_co]):
         if done.error is None and not self._replaying:
             self._settings.counters.count(done)
             self._warn_of_length()
+            if self._tuner is not None and self._tuner.record(done.rows, self._waited_ns):
+                self._resize(self._tuner.setting)
+
+    def _resize(self, setting: Setting) -> None:
+        """Go on with other workers, or more batches under way; what was begun comes as it was begun."""
+        self._limit = setting.limit
+        if self.epoch.rotation is not None:
+            self.epoch.rotation.resize(setting.workers, setting.limit)
+        self.backend.resize(setting.workers)
 
     def _count_failure(self, done: TaskResult) -> None:
         """Retire a worker whose stream fails at the same place again and again: it never says that it has ended."""
@@ -336,6 +351,8 @@ class LoaderIterator(Generic[BatchT_co]):
         epoch = self.epoch
         if self._needs_workers:
             self._needs_workers = False
+            if self._tuner is not None:
+                self.backend.resize(self._tuner.setting.workers)
             epoch.restart(self.backend)
             for old in epoch.since or ():
                 self.backend.submit(old)
@@ -385,7 +402,9 @@ class LoaderIterator(Generic[BatchT_co]):
                 if limits:
                     self._check_stall(limits, backend.samples_per_call())
         finally:
-            self.epoch.trace.add("wait", time.perf_counter_ns() - start)
+            waited_ns = time.perf_counter_ns() - start
+            self._waited_ns += waited_ns
+            self.epoch.trace.add("wait", waited_ns)
 
     def _check_stall(self, limits: int, samples: int) -> None:
         """Warn, or raise: a call asks for ``samples``, and nothing has moved for ``limits`` times ``stall_timeout``."""

@@ -28,6 +28,7 @@ from penstock.loader.arguments import (
     Arguments,
     NamedLoaderOptions,
     check_arguments,
+    choose_counts,
     choose_workers,
     refuse_torch_arguments,
 )
@@ -42,6 +43,7 @@ from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse, split_merged
 from penstock.loader.statistics import LoaderStatistics
+from penstock.loader.tuning import check_memory_fraction, find_tuner, is_movable
 from penstock.sample import Array, Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict, tree_leaves
 from penstock.samplers.base import check_count
 from penstock.workers import BACKENDS
@@ -73,8 +75,11 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
     sampler, batch_sampler : iterable, optional
         Of indices, of lists of indices. A state is resumed at once with the samplers of penstock and those that have a
         ``state_dict``; others are iterated up to where it was taken.
-    num_workers : int
-        Number of workers; 0: the calling thread builds each batch in ``next()``.
+    num_workers : int or "auto"
+        Number of workers; 0: the calling thread builds each batch in ``next()``. "auto": found by trial while the
+        loader runs, and anew where its speed or the machine changes; no batch depends on it. Samples in worker
+        processes are then seeded as with ``seed_per_sample``. Among the workers of a stream, and of a dataset with a
+        ``state_dict``, work is not moved: they are as many as cores. ``stats().changes`` says what was tried.
     collate_fn : callable, optional
         From a list of samples to a batch; :func:`~penstock.collate.default_collate` by default, which a dataset that
         fills rows does not need.
@@ -84,8 +89,8 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         Most seconds to wait for one batch; 0: see ``stall_timeout``.
     worker_init_fn : callable, optional
         Called with the worker's number in each worker.
-    prefetch_factor : int, optional
-        Batches per worker under way or ready, not yet delivered; 2 by default.
+    prefetch_factor : int or "auto", optional
+        Batches per worker under way or ready, not yet delivered; 2 by default. "auto": found by trial, from 2 on.
     persistent_workers : bool
         Keep workers from epoch to epoch.
     workers : {"auto", "serial", "threads", "processes", "ray"} or RayWorkers
@@ -103,6 +108,9 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         time, so that an error comes after one to two times of it. None: wait for ever.
     chunk_size : int, optional
         Rows of a batch that a thread takes at a time; changes no batch.
+    memory_fraction : float
+        Part of the memory of the machine, or of the control group, that worker processes and batches may take together
+        where they are chosen.
     multiprocessing_context : str or context, optional
         How worker processes are started; by default as :mod:`penstock.workers.processes.start` says.
     on_error : {"raise", "skip", "replace"}
@@ -152,20 +160,22 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
     @overload
     def __init__(
         self: DataLoader[BatchT], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
-        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0, *,
+        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None,
+        num_workers: int | str = 0, *,
         collate_fn: Callable[[Any], BatchT], **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[SampleT], dataset: MapDataset[SampleT], batch_size: int = 1, shuffle: bool | None = None,
-        sampler: Iterable[Index] | None = None, batch_sampler: None = None, num_workers: int = 0,
+        sampler: Iterable[Index] | None = None, batch_sampler: None = None,
+        num_workers: int | str = 0,
         **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[tuple[ArrayT, Array]], dataset: MapDataset[tuple[ArrayT, float]], batch_size: int = 1,
         shuffle: bool | None = None, sampler: Iterable[Index] | None = None, batch_sampler: None = None,
-        num_workers: int = 0, **options: Unpack[_NamedOptions],
+        num_workers: int | str = 0, **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
@@ -180,19 +190,20 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None,
         batch_sampler: Iterable[Index] | None = None,
-        num_workers: int = 0,
+        num_workers: int | str = 0,
         collate_fn: Callable[[Sample], Batch] | None = None,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
         *,
-        prefetch_factor: int | None = None,
+        prefetch_factor: int | str | None = None,
         persistent_workers: bool = False,
         workers: str | RayWorkers = "auto",
         seed: int | None = None,
         in_order: bool = True,
         stall_timeout: float | None = 120.0,
         chunk_size: int | None = None,
+        memory_fraction: float = 0.5,
         multiprocessing_context: str | BaseContext | None = None,
         on_error: str = "raise",
         max_errors: float | None = None,
@@ -204,6 +215,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         generator: object = None,
     ) -> None:
         refuse_torch_arguments(pin_memory, generator)
+        num_workers, prefetch_factor = choose_counts(num_workers, prefetch_factor, dataset, workers)
         given = check_arguments(
             Arguments(
                 dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, drop_last, timeout,
@@ -214,10 +226,11 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         if overlap_epochs and not num_workers:
             raise ArgumentError("overlap_epochs needs num_workers > 0: without workers nothing is built ahead")
         self.dataset, self.num_workers, self.prefetch_factor = dataset, num_workers, given.prefetch_factor
+        self.memory_fraction = check_memory_fraction(memory_fraction)
         self.persistent_workers, self.in_order, self.timeout = persistent_workers, in_order, timeout
         self.stall_timeout, self.worker_init_fn, self.chunk_size = stall_timeout, worker_init_fn, given.chunk_size
         self.multiprocessing_context, self.overlap_epochs = given.context, overlap_epochs
-        self.on_error, self.seed_per_sample, self.view = on_error, seed_per_sample, view
+        self.on_error, self.view = on_error, view
         self._counters = LoaderCounters(LeftOutLog(on_error, max_errors, error_log))
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
         self._seed_given = given.seed is not None
@@ -228,6 +241,8 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         self.collate_fn = collate_fn or (self._collate if order.batched else self._convert)
         may_fill = order.batched and self._collates_by_default
         self.workers = choose_workers(given, may_fill=may_fill) if workers == "auto" else workers
+        isolated = BACKENDS.get(workers_kind(self.workers)).capabilities.isolated
+        self.seed_per_sample = seed_per_sample or (isolated and is_movable(self, dataset))
         self._init_runtime()
 
     _collate: Callable[[list[Sample]], Batch] = staticmethod(default_collate)
@@ -326,6 +341,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
             self._counters, self._order.count_batches, self.seed,
             self._idle, begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
             reported_length=self.reported_length, view=self.view,
+            tuner=find_tuner(self, self._counters, BACKENDS.get(workers_kind(self.workers)).capabilities),
         )  # fmt: skip
 
     def _make_recipe(self) -> Recipe:

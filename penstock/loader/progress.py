@@ -13,9 +13,8 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, Self, TextIO
 
-from penstock.loader.counters import LoaderCounters
+from penstock.loader.counters import LoaderCounters, PeriodicReport
 from penstock.loader.order import length
-from penstock.loader.reporting import PeriodicReport
 from penstock.loader.stats import LoaderRates
 from penstock.progress import find_notebook, make_line_writer, show_in_cell
 from penstock.sample import Batch

@@ -20,6 +20,7 @@ from multiprocessing.context import BaseContext
 
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.order import Order
+from penstock.loader.tuning import LoaderTuner
 from penstock.sample import Batch, DatasetLike, Sample, StateDict, Tree
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
@@ -96,6 +97,7 @@ class Settings:
     begin_next: weakref.WeakMethod[Callable[[], None]] | None = None  # begins the next epoch early
     reported_length: int | None = None  # what ``len(dataset)`` was when ``len(loader)`` was called
     view: bool = False  # whether viewers are told
+    tuner: LoaderTuner | None = None  # the loader's, where it chooses its workers, or how far ahead they are
 
     @property
     def patience_s(self) -> float | None:

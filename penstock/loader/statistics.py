@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.loader.counters import LoaderCounters
-from penstock.loader.reporting import PeriodicReport
+from penstock.loader.counters import LoaderCounters, PeriodicReport
 from penstock.loader.stats import LoaderRates, Stats
 from penstock.repairs import Repaired
 from penstock.sample import Batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from penstock.loader.tuning import Change
 from penstock.trace import STAGES
 from penstock.wording import counted, format_bytes
 
@@ -204,6 +205,8 @@ class Stats:
         When it was taken (``time.perf_counter_ns``); not compared by ``==``.
     remote : RemoteStats
         What was fetched from remote stores.
+    changes : tuple of Change
+        The newest 64 changes of the workers of a loader with ``num_workers="auto"``, oldest first.
     """
 
     stages: tuple[StageStats, ...]
@@ -217,6 +220,7 @@ class Stats:
     queue: QueueStats = QueueStats()
     taken_ns: int = field(default=0, compare=False, repr=False)
     remote: RemoteStats = RemoteStats()
+    changes: tuple[Change, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -265,6 +269,8 @@ class Stats:
                 "",
                 "read: all of dataset[index]; penstock doctor divides it into reading, decoding and augmenting",
             ]
+        if self.changes:
+            lines += ["", *(f"from batch {each.batches}: {each}" for each in self.changes[-8:])]
         lines += ["", str(self.remote)] if self.remote else []
         return "\n".join(lines)
 

@@ -279,6 +279,13 @@ class Backend(Protocol):
         """
         ...
 
+    def resize(self, num_workers: int) -> None:
+        """Have so many of the workers work, of those that the backend was made for; the others are not started, or end.
+
+        Called before :meth:`start`, or between two calls of :meth:`submit`; only for jobs that are movable.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a fixed number of workers, not {num_workers}")
+
     def submit(self, task: Task) -> None:
         """Queue one task; does not wait."""
         ...

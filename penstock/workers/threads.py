@@ -59,18 +59,24 @@ class ThreadBackend(Backend):
         shared = self._shared
         shared.job, job.watch, shared.taken = job, _report, 0
         self._state = job.start_epoch(job.worker_start(0))
-        signals = shared.signals
-        if not signals.threads:
-            shared.start_calls = dict.fromkeys(range(shared.num_workers), job.start_worker)
-            reference = weakref.ref(shared)
-            signals.threads = [
-                threading.Thread(
-                    target=_run_worker, args=(signals, reference, i), name=f"penstock-worker-{i}", daemon=True
-                )
-                for i in range(shared.num_workers)
-            ]
-            for thread in signals.threads:
-                thread.start()
+        self._start_threads()
+
+    def _start_threads(self) -> None:
+        """Start the threads that are not started yet."""
+        shared, signals, reference = self._shared, self._shared.signals, weakref.ref(self._shared)
+        assert shared.job is not None, "start() comes first"
+        for worker in range(len(signals.threads), shared.num_workers):
+            shared.start_calls[worker] = shared.job.start_worker
+            name = f"penstock-worker-{worker}"
+            thread = threading.Thread(target=_run_worker, args=(signals, reference, worker), name=name, daemon=True)
+            signals.threads.append(thread)
+            thread.start()
+
+    def resize(self, num_workers: int) -> None:
+        """Have so many threads work; the rest wait, or are not started."""
+        self._shared.resize(num_workers)
+        if self._shared.job is not None:
+            self._start_threads()
 
     def wait_for_start(self, timeout_s: float | None = None) -> list[State]:  # noqa: ARG002  # nothing to wait for
         """Return the state at the start; there is nothing to wait for."""
@@ -205,14 +211,21 @@ class _Signals:
         self.threads: list[threading.Thread] = []
         self.lock = threading.RLock()  # the collector may call stop() in the thread that holds it
         self.work = threading.Condition(self.lock)
+        self.more = threading.Condition(self.lock)
         self.ready = threading.Condition(self.lock)
         self.idle = 0
         self.closed = False
 
-    def wait_for_work(self, reference: weakref.ref[_Shared]) -> tuple[_Shared, tuple[_Batch, int, int]] | None:
-        """Return the next chunk, with the state it is of; waits for one; None when closed."""
+    def wait_for_work(
+        self, reference: weakref.ref[_Shared], worker: int
+    ) -> tuple[_Shared, tuple[_Batch, int, int]] | None:
+        """The next chunk for a worker, with the state it is of; waits for one; None when closed."""
         with self.lock:
             while not self.closed and (shared := reference()) is not None:
+                if worker >= shared.num_workers:
+                    del shared
+                    self.more.wait()
+                    continue
                 chunk = shared.take()
                 if chunk is not None:
                     return shared, chunk
@@ -228,6 +241,7 @@ class _Signals:
         with self.lock:
             self.closed = True  # the queue is not cleared here: a thread may use it
             self.work.notify_all()
+            self.more.notify_all()
             self.ready.notify_all()
 
     def join(self, deadline: float) -> None:
@@ -250,6 +264,12 @@ class _Shared:
         self.signals = _Signals()
         self._queue: deque[_Batch] = deque()
         self.done: deque[TaskResult] = deque()
+
+    def resize(self, num_workers: int) -> None:
+        with self.signals.lock:
+            self.num_workers = num_workers
+            self.signals.work.notify_all()  # one that is to wait from now on may have been told of a chunk
+            self.signals.more.notify_all()
 
     def submit(self, task: Task) -> None:
         assert self.job is not None, "start() comes first"
@@ -358,7 +378,7 @@ def _start_worker(reference: weakref.ref[_Shared], worker: int) -> BaseException
 def _work_on_chunk(
     signals: _Signals, reference: weakref.ref[_Shared], worker: int, failure: BaseException | None
 ) -> bool:
-    work = signals.wait_for_work(reference)
+    work = signals.wait_for_work(reference, worker)
     if work is None:
         return False
     shared, (batch, start, stop) = work

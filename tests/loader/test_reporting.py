@@ -14,10 +14,9 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, OptionalPackageError
-from penstock.loader.counters import LoaderCounters
+from penstock.loader.counters import LoaderCounters, PeriodicReport
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.metrics import ScalarWriter, format_prometheus, list_scalars, observe
-from penstock.loader.reporting import PeriodicReport
 from penstock.loader.stats import LoaderRates
 from penstock.workers.base import TaskResult
 from tests.loader.fakes import Samples, Stream

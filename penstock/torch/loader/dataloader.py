@@ -21,7 +21,7 @@ from torch import Tensor
 from penstock.datasets.base import is_iterable
 from penstock.datasets.batch_types import BatchT, BatchT_co, MapDataset
 from penstock.errors import ArgumentError, StateError
-from penstock.loader.arguments import LoaderOptions, NamedLoaderOptions, check_workers_kind
+from penstock.loader.arguments import LoaderOptions, NamedLoaderOptions, check_workers_kind, choose_counts
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import Epoch
 from penstock.loader.faults import LeftOutLog
@@ -30,6 +30,7 @@ from penstock.loader.recipe import Memory
 from penstock.loader.sampling import makes_sampler
 from penstock.loader.state import split_merged
 from penstock.loader.statistics import LoaderStatistics
+from penstock.loader.tuning import AutoCount, check_memory_fraction, find_tuner, is_movable
 from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
 from penstock.torch.datasets import native
@@ -81,10 +82,12 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
 
     Parameters
     ----------
-    dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout
+    dataset, batch_size, shuffle, sampler, batch_sampler, collate_fn, pin_memory, drop_last, timeout
         As torch's.
-    worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order
+    worker_init_fn, multiprocessing_context, generator, persistent_workers, pin_memory_device, in_order
         As torch's.
+    num_workers, prefetch_factor : int or "auto"
+        As torch's; "auto": as for :class:`penstock.DataLoader`.
     workers : {"auto", "threads", "processes", "ray"} or RayWorkers
         Kind of the workers. "auto": threads, if the dataset fills rows, batches are collated by default, and
         ``worker_init_fn`` and ``multiprocessing_context`` are not given; else processes, as with torch. "threads":
@@ -97,7 +100,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
     snapshot_every_n_steps : int, optional
         Batches between two states that worker processes send. A resumed run builds again what was delivered after the
         last one. 0 or None: only the state at their start.
-    stall_timeout, seed_per_sample, on_error, max_errors, error_log, view
+    stall_timeout, seed_per_sample, memory_fraction, on_error, max_errors, error_log, view
         As for :class:`penstock.DataLoader`.
     overlap_epochs : bool
         Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
@@ -137,25 +140,28 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
     @overload
     def __init__(
         self: DataLoader[BatchT], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
-        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0, *,
+        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None,
+        num_workers: int | str = 0, *,
         collate_fn: Callable[[Any], BatchT], **options: Unpack[_NamedTorchOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[SampleT], dataset: MapDataset[SampleT], batch_size: int = 1, shuffle: bool | None = None,
-        sampler: Iterable[Index] | None = None, batch_sampler: None = None, num_workers: int = 0,
+        sampler: Iterable[Index] | None = None, batch_sampler: None = None,
+        num_workers: int | str = 0,
         **options: Unpack[_NamedTorchOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[tuple[Tensor, Tensor]], dataset: MapDataset[tuple[Tensor, float]], batch_size: int = 1,
         shuffle: bool | None = None, sampler: Iterable[Index] | None = None, batch_sampler: None = None,
-        num_workers: int = 0, **options: Unpack[_NamedTorchOptions],
+        num_workers: int | str = 0, **options: Unpack[_NamedTorchOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[Any], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
-        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0,
+        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None,
+        num_workers: int | str = 0,
         collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
         timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: object = None, generator: torch.Generator | None = None,
@@ -168,7 +174,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None,
         batch_sampler: Iterable[Index] | None = None,
-        num_workers: int = 0,
+        num_workers: int | str = 0,
         collate_fn: Callable[[Sample], Batch] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -177,7 +183,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         multiprocessing_context: object = None,
         generator: torch.Generator | None = None,
         *,
-        prefetch_factor: int | None = None,
+        prefetch_factor: int | str | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
@@ -185,6 +191,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         seed: int | None = None,
         stall_timeout: float | None = 120.0,
         chunk_size: int | None = None,
+        memory_fraction: float = 0.5,
         snapshot_every_n_steps: int | None = 1,
         seed_per_sample: bool = False,
         on_error: str = "raise",
@@ -202,32 +209,37 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
             own_seed = torch.initial_seed() if generator is None else generator.initial_seed()
             sampler, shuffle = dataset.make_sampler(shuffle=bool(shuffle), seed=own_seed), None
         self.__dict__["workers"] = workers  # torch's constructor calls check_worker_number_rationality()
+        workers_chosen, factor = choose_counts(num_workers, prefetch_factor, native(dataset), workers)
+        self.__dict__["memory_fraction"] = check_memory_fraction(memory_fraction)
         own_stream = is_iterable(dataset) and not isinstance(dataset, torch.utils.data.IterableDataset)
         super().__init__(
-            _OwnStream(dataset) if own_stream else dataset, batch_size, shuffle, sampler, batch_sampler, num_workers,
+            _OwnStream(dataset) if own_stream else dataset, batch_size, shuffle, sampler, batch_sampler, workers_chosen,
             collate_fn, pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator,
-            prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
+            prefetch_factor=factor, persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device, in_order=in_order,
         )  # fmt: skip
         if own_stream:
             self.__dict__["dataset"] = dataset
-        check_workers_kind(workers, num_workers, multiprocessing_context)
+        check_workers_kind(workers, workers_chosen, multiprocessing_context)
         self.workers, self.seed = workers, None if seed is None else check_seed(seed)
         if stall_timeout is not None and stall_timeout <= 0:
             raise ArgumentError(f"stall_timeout should be positive or None, but got {stall_timeout}")
         self.stall_timeout = stall_timeout
         self.chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size, least=1)
-        self.snapshot_every_n_steps, self.seed_per_sample = snapshot_every_n_steps, seed_per_sample
+        self.snapshot_every_n_steps = snapshot_every_n_steps
         self.on_error, self.max_errors, self.error_log = on_error, max_errors, error_log
         if overlap_epochs and not persistent_workers:
             raise ArgumentError("overlap_epochs needs persistent_workers=True: new workers' seeds are drawn at iter()")
         self.overlap_epochs, self.view = overlap_epochs, view
         self.decode, self.channels_last = check_decode(decode, workers, multiprocessing_context), bool(channels_last)
+        isolated = BACKENDS.get(choose_backend(self)).capabilities.isolated
+        self.seed_per_sample = seed_per_sample or (isolated and is_movable(self, native(dataset)))
         self._left_out_log = LeftOutLog(on_error, max_errors, error_log)
         self._resume: State = None
         self._restores_globals = True
         self.__dict__.update(self._runtime())
 
+    memory_fraction: float
     _counters: LoaderCounters
     _fingerprint: Fingerprint
 
@@ -259,8 +271,8 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         return {**self.__dict__, **self._runtime()}
 
     def check_worker_number_rationality(self) -> None:
-        """torch's warning of more workers than this machine has cores, unless they run on others."""
-        if workers_kind(self.workers) != "ray":
+        """torch's warning of more workers than this machine has cores, unless they run on others, or are chosen."""
+        if workers_kind(self.workers) != "ray" and not isinstance(self.num_workers, AutoCount):
             super().check_worker_number_rationality()
 
     def _make_settings(self) -> TorchSettings:
@@ -273,6 +285,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
             begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
             generator=self.generator, restores_globals=self._restores_globals, view=self.view,
+            tuner=find_tuner(self, self._counters, BACKENDS.get(choose_backend(self)).capabilities),
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:

@@ -77,6 +77,7 @@ class IsolatedBackend(Backend):
         self._transport = transport
         identities = [WorkerIdentity(number, num_workers, base_seed) for number in range(num_workers)]
         self.workers = [WorkerProcess(identity, self._transport) for identity in identities]
+        self._active = num_workers  # workers that get tasks
         self._limits = RestartLimits()
         self._sent_job: Job | None = None  # what workers get
         self._received = 0
@@ -109,6 +110,8 @@ class IsolatedBackend(Backend):
             self._sent_job = copy.copy(job)
         for worker in self.workers:
             worker.last, worker.samples, worker.start_result = None, 0, None
+            if worker.number >= self._active:
+                continue
             start = job.worker_start(worker.number)
             if worker.is_running:
                 worker.start_epoch(start)
@@ -120,12 +123,27 @@ class IsolatedBackend(Backend):
         worker.launch(self._sent_job, start)
         self._running.by_number[worker.number] = worker.running
 
+    def resize(self, num_workers: int) -> None:
+        """Launch no worker of a higher number before it gets a task, and end those that have none."""
+        self._active = num_workers
+        self._end_surplus()
+
+    def _end_surplus(self) -> None:
+        for worker in self.workers[self._active :]:
+            if worker.is_running and not worker.pending:
+                running = worker.release()
+                running.request_stop()
+                self._running.ending.append(self._running.by_number.pop(worker.number, running))
+        for running in [each for each in self._running.ending if each.has_exited()]:
+            running.end()
+            self._running.ending.remove(running)
+
     def submit(self, task: Task) -> None:
         """Send a task to its worker; see :class:`~penstock.workers.base.Backend`."""
         worker = self._choose(task)
-        worker.is_changing = not worker.is_dead
+        worker.is_changing = worker.is_running
         worker.pending.append(task)
-        if worker.is_dead:
+        if not worker.is_running:
             self._restart(worker)
         else:
             self._send(worker, task)
@@ -153,6 +171,7 @@ class IsolatedBackend(Backend):
             ready = [at for at, worker in enumerate(running) if not worker.is_dead and worker.running.has_exited()]
         for position in ready:
             self._receive(running[position])
+        self._end_surplus()
 
     def result(self, timeout_s: float | None = None) -> TaskResult | None:
         """Wait for a finished batch and return it; None after ``timeout_s``."""
@@ -186,7 +205,7 @@ class IsolatedBackend(Backend):
             If within ``timeout_s`` no further worker has started.
         """
         since, received = time.monotonic(), self._received
-        while late := [worker for worker in self.workers if worker.start_result is None]:
+        while late := [worker for worker in self.workers if worker.is_launched and worker.start_result is None]:
             if self._can_do_without(late):
                 break
             for worker in (worker for worker in late if worker.is_dead):
@@ -199,7 +218,8 @@ class IsolatedBackend(Backend):
                 since, received = time.monotonic(), self._received
             elif timeout_s is not None and time.monotonic() - since > timeout_s:
                 raise StallError(f"workers have not started within {timeout_s} seconds; {self.describe_workers()}")
-        return [None if worker in late else worker.take_first_state() for worker in self.workers]
+        has_state = [worker.is_launched and worker not in late for worker in self.workers]
+        return [worker.take_first_state() if has else None for worker, has in zip(self.workers, has_state, strict=True)]
 
     def _can_do_without(self, late: list[WorkerProcess]) -> bool:  # noqa: ARG002  # a default
         """Return whether the epoch may begin without the workers that have not started."""
@@ -344,7 +364,7 @@ class IsolatedBackend(Backend):
 
     def describe_workers(self) -> str:
         """Describe each busy worker with its stack. Workers write their stacks on a signal."""
-        busy = [w for w in self.workers if not w.is_dead and (w.pending or w.start_result is None)]
+        busy = [w for w in self.workers if w.is_running and (w.pending or w.start_result is None)]
         # without those that have exited: their pid may belong to another process
         running = [worker for worker in busy if not worker.running.has_exited()]
         stacks = self._transport.collect_stacks([worker.running for worker in running])
@@ -372,6 +392,8 @@ class IsolatedBackend(Backend):
         """Close the copies of the parent's ends in a forked child; the workers stay the parent's."""
         for worker in self.workers:
             worker.close_in_child()
+        for running in self._running.ending:
+            running.close_in_child()
 
 
 @atexit.register

@@ -109,6 +109,11 @@ class RunningProcess:
         """Return whether the process has exited."""
         return has_exited(self.process)
 
+    def request_stop(self) -> None:
+        """Ask the process to exit; does not wait."""
+        self.status.request_stop()
+        self.connection.disconnect()
+
     def kill(self) -> None:
         """Kill the process; does not wait."""
         self.process.kill()
@@ -181,8 +186,7 @@ class ProcessTransport:
         own = cast("Sequence[RunningProcess]", workers)
         try:
             for worker in own:
-                worker.status.request_stop()
-                worker.connection.disconnect()
+                worker.request_stop()
             end_processes([worker.process for worker in own])
         finally:  # after an interrupt too: the kernel then kills those that are still running
             for worker in own:

@@ -134,6 +134,10 @@ class RunningWorker(Protocol):
         """Return whether the worker has ended."""
         ...
 
+    def request_stop(self) -> None:
+        """Ask it to end; does not wait."""
+        ...
+
     def kill(self) -> None:
         """Kill it; does not wait."""
         ...

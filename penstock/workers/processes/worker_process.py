@@ -51,13 +51,16 @@ class RunningWorkers:
     def __init__(self, transport: Transport) -> None:
         self.pid, self._transport = os.getpid(), transport
         self.by_number: dict[int, RunningWorker] = {}
+        self.ending: list[RunningWorker] = []
+        """Those that were asked to end, as there are enough of them."""
 
     def stop(self) -> None:
         """End the workers; two seconds at most. Idempotent; does nothing in a forked child."""
         if self.pid != os.getpid():
             return
-        running = list(self.by_number.values())
+        running = [*self.by_number.values(), *self.ending]
         self.by_number.clear()
+        self.ending.clear()
         if running:
             self._transport.stop(running)
 
@@ -120,6 +123,13 @@ class WorkerProcess:
         self.running = self._transport.connect(self.number)  # kept before the start: a fork must know of it
         self.running.start(self._identity, job, start)
         self.start_result, self.is_launched, self.is_dead, self.received = None, True, False, 0
+
+    def release(self) -> RunningWorker:
+        """Give away its process, which has no task, as if it had not been launched."""
+        running = self.running
+        del self.running
+        self.is_launched, self.start_result = False, None
+        return running
 
     def start_epoch(self, start: WorkerStart) -> None:
         """Have it start another epoch."""
