@@ -12,10 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from penstock.loader.tuning import LoaderTuner, Setting  # noqa: E402  # as below
 from penstock.torch.loader import dataloader  # noqa: E402  # torch is there now
 from tests.effort import IS_PART  # noqa: E402  # as above
 from tests.parity.fuzzing.amendments import AMENDMENTS  # noqa: E402  # as above
+from tests.parity.fuzzing.build import is_stream  # noqa: E402  # as above
 from tests.parity.fuzzing.compare import check  # noqa: E402  # as above
+from tests.parity.fuzzing.execute import execute  # noqa: E402  # as above
 from tests.parity.fuzzing.generate import generate  # noqa: E402  # as above
 from tests.parity.fuzzing.resume import check_resume, resumable  # noqa: E402  # as above
 from tests.parity.fuzzing.rules import RULES  # noqa: E402  # as above
@@ -57,6 +60,53 @@ def test_many_programs_do_as_with_torch(first: int) -> None:
     """The same, for minutes; `make fuzz-torch` goes on for as long as is wanted."""
     assert surprises(range(first, first + 500), workers=False) == []
     assert surprises(range(first // 10, first // 10 + 30), workers=True) == []
+
+
+def take(program: dict[str, Any], workers: int | str) -> list[Any]:
+    """What the consumer gets of a program's loader with other workers: batches, and the types of errors."""
+    loader = {**program["loader"], "seed_per_sample": True, "num_workers": workers}
+    events = execute({**program, "loader": loader}, "own")
+    return [event[1:-1] if event[0] == "batch" else event[1:3] for event in events if event[0] in {"batch", "raised"}]
+
+
+def depends_on_changes(numbers: range, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
+    """Programs that give the same with any fixed number of workers, but not with changing ones; how many were tried."""
+    draw, found, tried = random.Random(numbers.start), list[int](), 0
+
+    def record(self: LoaderTuner, rows: int, waited_ns: int) -> bool:
+        del rows, waited_ns
+        if draw.random() < 0.3:
+            return False
+        self.setting = Setting(draw.randint(1, 4), draw.randint(1, 3))
+        return True
+
+    monkeypatch.setattr(LoaderTuner, "record", record)
+    for number in numbers:
+        program = generate(number, workers=True)
+        loader = program.get("loader", {})
+        if not loader.get("num_workers") or not loader.get("in_order", True) or is_stream(program.get("dataset", {})):
+            continue
+        want = take(program, 1)
+        if all(take(program, workers) == want for workers in (2, 3, 5)):
+            tried += 1
+            found += [] if take(program, "auto") == want else [number]
+    return found, tried
+
+
+def test_programs_do_not_depend_on_changing_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``num_workers="auto"``, which changes at random moments."""
+    found, tried = depends_on_changes(range(8), monkeypatch)
+    assert found == []
+    assert tried > 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_many_programs_do_not_depend_on_changing_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, for minutes."""
+    found, tried = depends_on_changes(range(8, 100 if IS_PART else 300), monkeypatch)
+    assert found == []
+    assert tried > 30
 
 
 def differing_resumes(numbers: range, *, workers: bool) -> list[Any]:
