@@ -95,6 +95,7 @@ ASKED: Final = {
     "docs/howto/find-records": (
         "duplicates duplicate images near-duplicates outliers query filter clean dataset label errors"
     ),
+    "docs/howto/how-many-workers": "num_workers auto autotune how many workers GPU idle utilization prefetch factor",
     "docs/howto/images-of-different-sizes": (
         "variable size stack expects each tensor to be equal size padding collate pad images different shapes"
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from penstock.loader.tuning import Change
+from penstock.loader.tuning import SettingChange
 from penstock.trace import STAGES
 from penstock.wording import counted, format_bytes
 
@@ -205,7 +205,7 @@ class Stats:
         When it was taken (``time.perf_counter_ns``); not compared by ``==``.
     remote : RemoteStats
         What was fetched from remote stores.
-    changes : tuple of Change
+    changes : tuple of SettingChange
         The newest 64 changes of the workers of a loader with ``num_workers="auto"``, oldest first.
     """
 
@@ -220,7 +220,7 @@ class Stats:
     queue: QueueStats = QueueStats()
     taken_ns: int = field(default=0, compare=False, repr=False)
     remote: RemoteStats = RemoteStats()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SettingChange, ...] = ()
 
     @property
     def nbytes(self) -> int:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AUTO",
     "AutoCount",
-    "Change",
-    "Limits",
+    "SettingChange",
+    "TunerLimits",
     "LoaderTuner",
-    "Memory",
+    "MemoryBudget",
     "Setting",
     "check_memory_fraction",
     "count_most_workers",
@@ -105,7 +105,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TunerLimits:
     """What a setting may not exceed."""
 
     cores: int
@@ -116,7 +116,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """A change of a loader's setting, as ``stats().changes`` lists it.
 
     Parameters
@@ -140,7 +140,7 @@ class Change:
         return f"{self.workers} workers, {self.batches_ahead} batches ahead ({self.reason})"
 
 
-class Memory:
+class MemoryBudget:
     """The memory that a loader's worker processes and batches may take, and take.
 
     ``fraction``: of the memory of the machine, or of the control group. ``files``: of the kernel.
@@ -150,7 +150,7 @@ class Memory:
         self._fraction, self._files = fraction, files
         self._worker_nbytes, self._measured_s = 0, -_MEASURE_S
 
-    def find_limits(self, most_workers: int, setting: Setting, pids: list[int], batch_nbytes: float) -> Limits:
+    def find_limits(self, most_workers: int, setting: Setting, pids: list[int], batch_nbytes: float) -> TunerLimits:
         """The limits now, of a loader with worker processes ``pids`` and batches of ``batch_nbytes``."""
         now = time.monotonic()
         if pids and now - self._measured_s >= _MEASURE_S:
@@ -164,7 +164,7 @@ class Memory:
         workers = (allowed - setting.factor * batch_nbytes) // (worker_nbytes + batch_nbytes)
         batches = (allowed - setting.workers * self._worker_nbytes) // batch_nbytes
         workers = max(1, min(most_workers, int(workers)))
-        return Limits(find_cores(self._files), workers, max(1, int(min(batches, 1 << 30))))
+        return TunerLimits(find_cores(self._files), workers, max(1, int(min(batches, 1 << 30))))
 
 
 class TunedLoader(Protocol):
@@ -229,9 +229,9 @@ def find_tuner(loader: TunedLoader, counters: TunedCounters, capabilities: Capab
     is_chosen = is_movable(loader, loader.dataset) or (isinstance(factor, AutoCount) and not is_divided(loader.dataset))
     if counters.tuner is None and workers and factor and is_chosen:
         files = SystemFiles()
-        memory = Memory(loader.memory_fraction, files)
+        memory = MemoryBudget(loader.memory_fraction, files)
 
-        def find_limits(setting: Setting) -> Limits:
+        def find_limits(setting: Setting) -> TunerLimits:
             return memory.find_limits(int(workers), setting, counters.list_worker_pids(), counters.batch_nbytes)
 
         first = 1 if capabilities.isolated else find_cores(files)
@@ -275,7 +275,7 @@ class LoaderTuner:
     ----------
     setting : Setting
         The one to use now.
-    changes : deque of Change
+    changes : deque of SettingChange
         The newest 64, oldest first.
     """
 
@@ -283,15 +283,15 @@ class LoaderTuner:
         self,
         workers: int,
         factor: int,
-        find_limits: Callable[[Setting], Limits],
+        find_limits: Callable[[Setting], TunerLimits],
         first: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._tries_workers, self._tries_factor = isinstance(workers, AutoCount), isinstance(factor, AutoCount)
         self._find_limits, self._clock = find_limits, clock
         self.setting = Setting(first if self._tries_workers else int(workers), 2 if self._tries_factor else int(factor))
-        self.changes: deque[Change] = deque(maxlen=64)
-        self._limits: Limits | None = None
+        self.changes: deque[SettingChange] = deque(maxlen=64)
+        self._limits: TunerLimits | None = None
         self._batches = 0
         self._trial: _Trial | None = None
         self._refused: set[str] = set()
@@ -439,7 +439,7 @@ class LoaderTuner:
 
     def _change(self, setting: Setting, reason: str) -> None:
         self.setting = setting
-        self.changes.append(Change(self._batches, setting.workers, setting.limit, reason))
+        self.changes.append(SettingChange(self._batches, setting.workers, setting.limit, reason))
 
     def describe(self) -> str:
         """The setting, and how much the loop waits under it, in a sentence."""

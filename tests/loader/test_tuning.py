@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.loader.tuning import AutoCount, Change, Limits, LoaderTuner, Memory, Setting, find_cores
+from penstock.loader.tuning import AutoCount, SettingChange, TunerLimits, LoaderTuner, MemoryBudget, Setting, find_cores
 from penstock.system.system_files import SystemFiles
 
 
@@ -39,7 +39,7 @@ class Machine:
 
     speed: Callable[[Setting], float]
     step_s: Callable[[int], float] = lambda batch: 0.0
-    limits: Limits = field(default_factory=lambda: Limits(cores=2, workers=16, batches=1000))
+    limits: TunerLimits = field(default_factory=lambda: TunerLimits(cores=2, workers=16, batches=1000))
     now: float = 0.0
     ready: float = 0.0
     waited: float = 0.0
@@ -102,7 +102,7 @@ def test_a_loop_that_does_not_wait_gets_fewer_workers() -> None:
 
 def test_as_many_workers_as_the_loop_needs_stay() -> None:
     """Steps that take two thirds of the time of a batch of one worker need two."""
-    machine = Machine(by_cores(4), step_s=lambda batch: 0.65 / SPEED, limits=Limits(4, 16, 1000))
+    machine = Machine(by_cores(4), step_s=lambda batch: 0.65 / SPEED, limits=TunerLimits(4, 16, 1000))
     tuner = machine.tuner(first=4)
     machine.run(tuner, 30)
     assert tuner.setting.workers == 2
@@ -129,21 +129,21 @@ def test_a_number_that_was_given_stays(workers: int) -> None:
 
 def test_a_settled_loader_notices_other_cores() -> None:
     """A control group is cut from four cores to one, and gets them back."""
-    machine = Machine(by_cores(4), limits=Limits(4, 16, 1000))
+    machine = Machine(by_cores(4), limits=TunerLimits(4, 16, 1000))
     tuner = machine.tuner(first=4)
     machine.run(tuner, 30)
     assert tuner.setting.workers == 4
-    machine.speed, machine.limits = by_cores(1), Limits(1, 16, 1000)
+    machine.speed, machine.limits = by_cores(1), TunerLimits(1, 16, 1000)
     machine.run(tuner, 60)
     assert tuner.setting.workers == 1
-    machine.speed, machine.limits = by_cores(4), Limits(4, 16, 1000)
+    machine.speed, machine.limits = by_cores(4), TunerLimits(4, 16, 1000)
     machine.run(tuner, 60)
     assert tuner.setting.workers == 4
 
 
 def test_a_settled_loader_notices_another_speed() -> None:
     """Later samples are more work, or another program takes a part of the machine."""
-    machine = Machine(by_cores(4), step_s=lambda batch: 1.2 / SPEED, limits=Limits(4, 16, 1000))
+    machine = Machine(by_cores(4), step_s=lambda batch: 1.2 / SPEED, limits=TunerLimits(4, 16, 1000))
     tuner = machine.tuner(first=4)
     machine.run(tuner, 30)
     assert tuner.setting.workers == 1
@@ -164,11 +164,11 @@ def test_a_settled_loader_changes_nothing() -> None:
 
 def test_memory_limits_workers_at_once() -> None:
     """The first batch shows what a worker takes; what other programs take later too."""
-    machine = Machine(lambda setting: SPEED * setting.workers, limits=Limits(8, 3, 1000))
+    machine = Machine(lambda setting: SPEED * setting.workers, limits=TunerLimits(8, 3, 1000))
     tuner = machine.tuner(first=1)
     machine.run(tuner, 20)
     assert max(change.workers for change in tuner.changes) == 3
-    machine.limits = Limits(8, 1, 4)
+    machine.limits = TunerLimits(8, 1, 4)
     machine.run(tuner, 2)
     assert tuner.setting == Setting(1, 2)
     assert tuner.changes[-1].reason == "memory"
@@ -176,7 +176,7 @@ def test_memory_limits_workers_at_once() -> None:
 
 def test_batches_under_way_fit_into_memory() -> None:
     """Large batches: few are under way, whatever the workers."""
-    machine = Machine(lambda setting: SPEED * setting.workers, limits=Limits(8, 16, 5))
+    machine = Machine(lambda setting: SPEED * setting.workers, limits=TunerLimits(8, 16, 5))
     tuner = machine.tuner(first=8)
     machine.run(tuner, 20)
     assert tuner.setting.limit <= 5
@@ -213,7 +213,7 @@ def test_limits_follow_from_memory_and_cores(tmp_path: Path, monkeypatch: pytest
         path.write_text(text + "\n")
     monkeypatch.setattr("penstock.system.control_group.core_numbers", lambda: list(range(8)))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    found = Memory(0.5, SystemFiles(tmp_path)).find_limits(16, Setting(2, 2), [7], 10e6)
+    found = MemoryBudget(0.5, SystemFiles(tmp_path)).find_limits(16, Setting(2, 2), [7], 10e6)
     assert (found.cores, found.workers, found.batches) == (4, 4, 61)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "none")
     assert find_cores(SystemFiles(tmp_path)) == 8
@@ -367,5 +367,5 @@ def test_stats_list_what_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = ps.DataLoader(Squares(10), batch_size=10, num_workers="auto", workers="threads")
     assert loader.stats().changes == ()
     list(loader)
-    assert loader.stats().changes == (Change(0, 3, 6, "one more: the loop waited 50% of its time"),)
+    assert loader.stats().changes == (SettingChange(0, 3, 6, "one more: the loop waited 50% of its time"),)
     assert "from batch 0: 3 workers, 6 batches ahead (one more: the loop waited 50% of its time)" in str(loader.stats())
