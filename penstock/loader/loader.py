@@ -180,8 +180,8 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
     @overload
     def __init__(
         self: DataLoader[Any], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
-        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None, **options: Unpack[_NamedOptions],
+        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None,
+        num_workers: int | str = 0, collate_fn: Callable[[Any], Any] | None = None, **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,

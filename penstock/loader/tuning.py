@@ -28,17 +28,16 @@ from penstock.system.system_files import SystemFiles
 from penstock.workers.jobs.base import is_stateful
 
 if TYPE_CHECKING:
-    from penstock.sample import DatasetLike
     from penstock.workers import Capabilities
 
 __all__ = [
     "AUTO",
     "AutoCount",
-    "SettingChange",
-    "TunerLimits",
     "LoaderTuner",
     "MemoryBudget",
     "Setting",
+    "SettingChange",
+    "TunerLimits",
     "check_memory_fraction",
     "count_most_workers",
     "find_cores",
@@ -170,7 +169,7 @@ class MemoryBudget:
 class TunedLoader(Protocol):
     """What is asked of a loader."""
 
-    dataset: DatasetLike
+    dataset: object
     num_workers: int
     prefetch_factor: int | None
     memory_fraction: float
@@ -213,12 +212,12 @@ def check_memory_fraction(value: float) -> float:
     return value
 
 
-def is_movable(loader: TunedLoader, dataset: DatasetLike) -> bool:
+def is_movable(loader: TunedLoader, dataset: object) -> bool:
     """Whether a loader chooses its workers, any of which may build any batch of the dataset."""
     return isinstance(loader.num_workers, AutoCount) and not is_divided(dataset)
 
 
-def is_divided(dataset: DatasetLike) -> bool:
+def is_divided(dataset: object) -> bool:
     """Whether each worker has a part of the dataset, or a state of it: a stream, or a dataset with a ``state_dict``."""
     return is_iterable(dataset) or is_stateful(dataset)
 
@@ -292,7 +291,8 @@ class LoaderTuner:
         self.setting = Setting(first if self._tries_workers else int(workers), 2 if self._tries_factor else int(factor))
         self.changes: deque[SettingChange] = deque(maxlen=64)
         self._limits: TunerLimits | None = None
-        self._batches = 0
+        self._batches = self._begin_batches = self._begin_waited = self._rows = 0
+        self._last_s = self._squares = 0.0
         self._trial: _Trial | None = None
         self._refused: set[str] = set()
         self._settled: _Span | None = None

@@ -262,6 +262,7 @@ class _Queue:
     """An iterator, as far as the counters look at it."""
 
     epoch: Any = None
+    backend: Any = None
 
     def queue(self) -> QueueStats:
         return QueueStats(1, 2, 3)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import penstock as ps
-from penstock.loader.tuning import AutoCount, SettingChange, TunerLimits, LoaderTuner, MemoryBudget, Setting, find_cores
+from penstock.loader.tuning import AutoCount, LoaderTuner, MemoryBudget, Setting, SettingChange, TunerLimits, find_cores
 from penstock.system.system_files import SystemFiles
 
 
-class Squares(ps.Dataset):
+class Squares(ps.Dataset[NDArray[np.int64]]):
     """Samples that take no time."""
 
     def __init__(self, count: int) -> None:
@@ -25,8 +27,8 @@ class Squares(ps.Dataset):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> int:
-        return index * index
+    def __getitem__(self, index: int) -> NDArray[np.int64]:
+        return np.array([index * index])
 
 
 SPEED = 100.0
@@ -239,20 +241,20 @@ def test_a_chosen_count_stays_one_in_copies() -> None:
         ({"num_workers": "auto", "memory_fraction": 0}, "memory_fraction must be above 0 and at most 1, got 0"),
     ],
 )
-def test_other_texts_are_refused(options: dict[str, object], text: str) -> None:
+def test_other_texts_are_refused(options: dict[str, Any], text: str) -> None:
     """With what may be given."""
     with pytest.raises(ps.ArgumentError) as caught:
-        ps.DataLoader(Squares(10), **options)  # type: ignore[call-overload]  # wrong ones too
+        ps.DataLoader(Squares(10), **options)
     assert text in str(caught.value)
 
 
-class Draws(ps.Dataset):
+class Draws(ps.Dataset[NDArray[np.float64]]):
     """Samples that draw from the global generators."""
 
     def __len__(self) -> int:
         return 400
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    def __getitem__(self, index: int) -> NDArray[np.float64]:
         return np.array([index, random.random(), np.random.rand()])  # noqa: NPY002  # as users' datasets do
 
 
@@ -280,7 +282,7 @@ def test_no_batch_depends_on_the_workers(
 ) -> None:
     """Forced changes at random moments: order, draws and batches are those without workers."""
     seen = change_at_random(monkeypatch, seed)
-    options = {"batch_size": 5, "shuffle": True, "seed": seed, "seed_per_sample": True}
+    options: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": seed, "seed_per_sample": True}
     want = [batch.tolist() for batch in ps.DataLoader(Draws(), **options)]
     loader = ps.DataLoader(Draws(), num_workers="auto", workers=workers, in_order=in_order, **options)
     got = [batch.tolist() for batch in loader]
@@ -296,7 +298,7 @@ def test_no_batch_depends_on_the_workers(
 def test_states_resume_amid_changes(workers: str, persistent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state says nothing of the workers: another loader goes on, and later epochs too."""
     change_at_random(monkeypatch, 1)
-    options = {"batch_size": 5, "shuffle": True, "seed": 3, "seed_per_sample": True}
+    options: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": 3, "seed_per_sample": True}
     plain = ps.DataLoader(Draws(), **options)
     want = [[batch.tolist() for batch in plain] for _ in range(3)]
     loader = ps.DataLoader(Draws(), num_workers="auto", workers=workers, persistent_workers=persistent, **options)
@@ -337,8 +339,8 @@ def test_workers_that_are_not_needed_end(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_streams_and_datasets_with_a_state_keep_their_workers() -> None:
     """Work cannot be moved between them: they are as many as cores."""
 
-    class Numbers(ps.IterableDataset):
-        def __iter__(self):  # noqa: ANN204  # of a test
+    class Numbers(ps.IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
             return iter(range(20))
 
     class Counting(Squares):

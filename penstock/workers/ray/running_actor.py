@@ -172,6 +172,10 @@ class RunningActor:
         """Return whether Ray may be asked about it."""
         return not self.ended and self._transport.is_connected()
 
+    def request_stop(self) -> None:
+        """Have Ray end the actor; does not wait."""
+        self.kill()
+
     def kill(self) -> None:
         """Have Ray kill the actor's process, or give up its start; does not wait."""
         if self._actor is not None and self._transport.is_connected():
