@@ -341,7 +341,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
             self._counters, self._order.count_batches, self.seed,
             self._idle, begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
             reported_length=self.reported_length, view=self.view,
-            tuner=find_tuner(self, self._counters, BACKENDS.get(workers_kind(self.workers)).capabilities),
+            tuner=find_tuner(self, self.dataset, self._counters, BACKENDS.get(workers_kind(self.workers)).capabilities),
         )  # fmt: skip
 
     def _make_recipe(self) -> Recipe:

@@ -169,7 +169,6 @@ class MemoryBudget:
 class TunedLoader(Protocol):
     """What is asked of a loader."""
 
-    dataset: object
     num_workers: int
     prefetch_factor: int | None
     memory_fraction: float
@@ -222,10 +221,12 @@ def is_divided(dataset: object) -> bool:
     return is_iterable(dataset) or is_stateful(dataset)
 
 
-def find_tuner(loader: TunedLoader, counters: TunedCounters, capabilities: Capabilities) -> LoaderTuner | None:
+def find_tuner(
+    loader: TunedLoader, dataset: object, counters: TunedCounters, capabilities: Capabilities
+) -> LoaderTuner | None:
     """The tuner of a loader, made by the first call; None where nothing is to be chosen."""
     workers, factor = loader.num_workers, loader.prefetch_factor
-    is_chosen = is_movable(loader, loader.dataset) or (isinstance(factor, AutoCount) and not is_divided(loader.dataset))
+    is_chosen = not is_divided(dataset) and (isinstance(workers, AutoCount) or isinstance(factor, AutoCount))
     if counters.tuner is None and workers and factor and is_chosen:
         files = SystemFiles()
         memory = MemoryBudget(loader.memory_fraction, files)
