@@ -144,7 +144,7 @@ class LoaderCounters:
         return self._measured_nbytes / max(1, self._measured_samples) * self._samples / max(1, self._batches)
 
     def list_worker_pids(self) -> list[int]:
-        """The worker processes of iterators that live."""
+        """Return the worker processes of iterators that live."""
         iterators = [iterator for known in self._iterators if (iterator := known()) is not None]
         return [process.pid for iterator in iterators for process in iterator.backend.processes if process.pid]
 

@@ -85,7 +85,7 @@ class AutoCount(int):
 
 
 def find_cores(files: SystemFiles) -> int:
-    """The cores for the workers of this process, as of now: its share of the machine's, if others train too."""
+    """Return the cores for the workers of this process, as of now: its share of the machine's, if others train too."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, count_usable_cores(files) // max(1, int(ranks) if ranks.isdecimal() else 1))
 
@@ -186,7 +186,7 @@ class TunedCounters(Protocol):
         ...
 
     def list_worker_pids(self) -> list[int]:
-        """The worker processes."""
+        """Return the worker processes."""
         ...
 
 
@@ -212,7 +212,7 @@ def check_memory_fraction(value: float) -> float:
 
 
 def is_movable(loader: TunedLoader, dataset: object) -> bool:
-    """Whether a loader chooses its workers, any of which may build any batch of the dataset."""
+    """Return whether a loader chooses its workers, any of which may build any batch of the dataset."""
     return isinstance(loader.num_workers, AutoCount) and not is_divided(dataset)
 
 
@@ -224,7 +224,7 @@ def is_divided(dataset: object) -> bool:
 def find_tuner(
     loader: TunedLoader, dataset: object, counters: TunedCounters, capabilities: Capabilities
 ) -> LoaderTuner | None:
-    """The tuner of a loader, made by the first call; None where nothing is to be chosen."""
+    """Return the tuner of a loader, made by the first call; None where nothing is to be chosen."""
     workers, factor = loader.num_workers, loader.prefetch_factor
     is_chosen = not is_divided(dataset) and (isinstance(workers, AutoCount) or isinstance(factor, AutoCount))
     if counters.tuner is None and workers and factor and is_chosen:
@@ -336,7 +336,7 @@ class LoaderTuner:
         return self._has_changed(before)
 
     def _is_irregular(self, seconds: float, batches: int) -> bool:
-        """Whether batches come so irregularly that a span should be longer, for its speed to be known."""
+        """Return whether batches come so irregularly that a span should be longer, for its speed to be known."""
         variance = self._squares / batches - (seconds / batches) ** 2
         return variance > batches * (_UNCERTAIN * seconds / batches) ** 2
 
@@ -373,7 +373,7 @@ class LoaderTuner:
         return False
 
     def _fit(self, workers: int, factor: int) -> Setting:
-        """The setting, or one within the limits."""
+        """Return the setting, or one within the limits."""
         limits = self._limits
         assert limits is not None, "the first batch was delivered"
         if self._tries_workers:
@@ -443,7 +443,7 @@ class LoaderTuner:
         self.changes.append(SettingChange(self._batches, setting.workers, setting.limit, reason))
 
     def describe(self) -> str:
-        """The setting, and how much the loop waits under it, in a sentence."""
+        """Return the setting, and how much the loop waits under it, in a sentence."""
         waiting = "" if self._settled is None else f": the loop waits {self._settled.waiting:.0%} of its time"
         return f"{self.setting.workers} workers, {self.setting.limit} batches ahead{waiting}"
 

@@ -219,7 +219,7 @@ class _Signals:
     def wait_for_work(
         self, reference: weakref.ref[_Shared], worker: int
     ) -> tuple[_Shared, tuple[_Batch, int, int]] | None:
-        """The next chunk for a worker, with the state it is of; waits for one; None when closed."""
+        """Return the next chunk for a worker, with the state it is of; waits for one; None when closed."""
         with self.lock:
             while not self.closed and (shared := reference()) is not None:
                 if worker >= shared.num_workers:

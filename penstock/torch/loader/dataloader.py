@@ -285,7 +285,9 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
             begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
             generator=self.generator, restores_globals=self._restores_globals, view=self.view,
-            tuner=find_tuner(self, native(self.dataset), self._counters, BACKENDS.get(choose_backend(self)).capabilities),
+            tuner=find_tuner(
+                self, native(self.dataset), self._counters, BACKENDS.get(choose_backend(self)).capabilities
+            ),
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
