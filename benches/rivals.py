@@ -32,9 +32,12 @@ RIVALS = (
     ("torch + Pillow", "torch", "torch_loader.py", "pillow", {"T1", "T3"}),
 )
 OURS = {
-    "T1": ("plain", "rows", "tiles", "folder", "bare loop"),
-    "T2": ("plain", "rows", "tiles", "plain, scaled", "tiles, scaled", "tiles, scaled, late colour"),
-    "T3": ("plain", "rows"),
+    "T1": ("plain", "rows", "tiles", "coefficients", "folder", "bare loop"),
+    "T2": (
+        *("plain", "rows", "tiles", "coefficients", "plain, scaled", "tiles, scaled", "tiles, scaled, late colour"),
+        "coefficients, scaled, late colour",
+    ),
+    "T3": ("plain", "rows", "coefficients"),
     "T4": ("plain",),
 }
 TASKS = {

@@ -1,5 +1,5 @@
-"""penstock from a pack without and with an index, with scaled decoding of large crops ("scaled", at the default
-quality; "late colour"), from the folder, and the native fill alone."""
+"""penstock from a pack without and with an index, or of coefficients, with scaled decoding of large crops ("scaled", at
+the default quality; "late colour"), from the folder, and the native fill alone."""
 
 import tempfile
 import threading
@@ -28,7 +28,9 @@ def dataset(task, candidate, files):
     source = folder / "images"
     if candidate != "folder":
         source = folder / "images.lmdb"
-        ps.pack(folder / "images", source, index="none" if candidate in {"plain", "bare loop"} else candidate)
+        transcode = "coefficients" if candidate == "coefficients" else "none"
+        index = "none" if candidate in {"plain", "bare loop", "coefficients"} else candidate
+        ps.pack(folder / "images", source, index=index, transcode=transcode)
     pipeline = T.Pipeline([decode, *GEOMETRY.get(task, TRAINING), *([] if task == "T4" else FLOATS)])
     one = ps.StoreDataset(ps.open(source), fields=("image", "label"), transform=pipeline, **LEARN.get(candidate, {}))
     return ps.ConcatDataset([one] * (len(files) // len(once)))
