@@ -1,4 +1,4 @@
-"""Claim: a full decode is at least 1.5 times as fast as libjpeg-turbo, with the same pixels; 2.5 times from coefficients.
+"""Claim: a full decode is at least 1.5 times as fast as libjpeg-turbo, with the same pixels; more so from coefficients.
 
 One thread, from bytes in memory to RGB arrays, compared with Pillow and simplejpeg (both use libjpeg-turbo). First, the
 pixels of every image are compared with Pillow's, in full and for a random region. Coefficients: records that
