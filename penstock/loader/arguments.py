@@ -162,7 +162,7 @@ def check_workers_kind(workers: str | RayWorkers, num_workers: int, context: obj
 
 
 def choose_counts(
-    num_workers: int | str, prefetch_factor: int | str | None, dataset: DatasetLike, workers: str | RayWorkers
+    num_workers: int | str, prefetch_factor: int | str | None, dataset: object, workers: str | RayWorkers
 ) -> tuple[int, int | None]:
     """``num_workers`` and ``prefetch_factor``, where "auto" becomes a count that the loader chooses.
 

@@ -132,6 +132,7 @@ EXTRA: dict[str, Any] = {
     "seed": 5,
     "stall_timeout": 7.0,
     "chunk_size": 3,
+    "memory_fraction": 0.25,
     "snapshot_every_n_steps": 4,
     "seed_per_sample": False,
     "overlap_epochs": False,
