@@ -49,6 +49,8 @@ FUNCTIONS = [
     "resized_crop_windows",
     "uniforms",
     "transcode_baseline",
+    "coefficients_from_jpeg",
+    "jpeg_from_coefficients",
     "inspect",
     "adjust",
     "blur",
