@@ -894,6 +894,11 @@ def test_more_workers_than_cores_are_reported(recwarn: pytest.WarningsRecorder) 
     assert one(report, "loader-setting").where == "num_workers=3"
 
 
+def test_workers_that_a_loader_chooses_are_not_too_many() -> None:
+    """More than cores are tried, and kept only if they bring something."""
+    assert not check(ps.DataLoader(Clean(), num_workers="auto"))
+
+
 def test_an_epoch_without_a_batch_is_an_error() -> None:
     """drop_last with fewer samples than a batch gives empty epochs."""
     report = check(loader(Clean(), batch_size=16, drop_last=True))

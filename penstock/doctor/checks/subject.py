@@ -28,6 +28,8 @@ from penstock.doctor.checks.pickling import PicklingResult, try_pickling
 from penstock.doctor.watching.loaders.loader_settings import read_start_method
 from penstock.errors import ArgumentError
 from penstock.loader import DataLoader as NumpyDataLoader
+from penstock.loader.tuning import AutoCount
+from penstock.system.control_group import count_usable_cores
 from penstock.torch.loader.recipe import choose_backend
 
 __all__ = ["Loader", "Subject", "WorkerSettings"]
@@ -130,12 +132,14 @@ def _read_worker_settings(loader: Loader | None) -> WorkerSettings:
     """Read the settings of ``loader``; those of a dataset alone if it is None."""
     if loader is None:
         return WorkerSettings("processes", None, read_start_method(None))
-    seeds_samples = bool(getattr(loader, "seed_per_sample", False))
-    if loader.num_workers == 0:
+    seeds_samples, workers = bool(getattr(loader, "seed_per_sample", False)), loader.num_workers
+    if isinstance(workers, AutoCount):
+        workers = min(workers, count_usable_cores())  # as many are tried before more
+    if workers == 0:
         return WorkerSettings("serial", 0, None, seeds_samples)
     kind = getattr(loader, "workers", "processes")
     if kind == "auto":
         kind = choose_backend(loader)
     if kind == "threads":
-        return WorkerSettings("threads", loader.num_workers, None, seeds_samples)
-    return WorkerSettings("processes", loader.num_workers, read_start_method(loader), seeds_samples)
+        return WorkerSettings("threads", workers, None, seeds_samples)
+    return WorkerSettings("processes", workers, read_start_method(loader), seeds_samples)
