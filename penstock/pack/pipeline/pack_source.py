@@ -329,7 +329,7 @@ def _write(
     if settings.on_error == "raise":
         refuse_left_out(source, resumed.skipped)
     checks = RecordChecks.for_schema(source.schema, schema, settings.check, settings.transcode, settings.resizing)
-    is_decoding = settings.check == "decode" or settings.resizing is not None
+    is_decoding = settings.check == "decode" or settings.transcode != "none" or settings.resizing is not None
     threads = settings.jobs or settings.workers or _count_readers(is_decoding=is_decoding)
     with ExitStack() as stack:
         load: RecordLoader = lambda items: load_items(source, checks, items)  # noqa: E731  # as the other one: a function
