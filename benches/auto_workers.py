@@ -1,4 +1,4 @@
-"""Claim: ``num_workers="auto"`` is within 5 % of the best fixed number, 0 to 6, in nearly all of twenty situations.
+"""Claim: ``num_workers="auto"`` comes near to the best fixed number of workers, 0 to 6, in twenty situations.
 
 Each situation is a dataset, a step of the loop and a kind of workers. Fixed numbers run for two seconds each; auto runs
 for 25 seconds, and is then measured again and again, and after it the better of the best two fixed numbers as often.
