@@ -56,57 +56,63 @@ pub(super) fn write_segment(coefficients: &[i16], out: &mut Vec<u8>) -> bool {
         return true;
     };
     let mut before = first;
-    let values: Vec<u16> = coefficients
-        .iter()
-        .map(|&coefficient| {
-            let difference = coefficient.wrapping_sub(core::mem::replace(&mut before, coefficient));
-            (difference << 1 ^ difference >> 15) as u16
-        })
-        .collect();
-    let mut chosen = Vec::new();
-    for run in values.chunks(RUN) {
-        let bits = |width: u32| {
-            let ones = (1u32 << width) - 1;
-            run.iter()
-                .try_fold(width as usize * run.len(), |bits, &value| match u32::from(value) {
-                    value if value < ones || (value == 0 && width == 0) => Some(bits),
-                    value if width > 0 && value - ones <= 255 => Some(bits + 8),
-                    _ => None,
-                })
-        };
-        match (0..=15).filter_map(|width| Some((bits(width)?, width))).min() {
-            Some((_, width)) => chosen.push(width),
+    let mut values = [0; SEGMENT];
+    let values = &mut values[..coefficients.len()];
+    for (value, &coefficient) in values.iter_mut().zip(coefficients) {
+        let difference = coefficient.wrapping_sub(core::mem::replace(&mut before, coefficient));
+        *value = (difference << 1 ^ difference >> 15) as u16;
+    }
+    let mut chosen = [0; SEGMENT / RUN];
+    for (run, chosen) in values.chunks(RUN).zip(&mut chosen) {
+        match best_width(run) {
+            Some(width) => *chosen = width,
             None => return false,
         }
     }
     out.extend(first.to_le_bytes());
-    out.extend(
-        chosen
-            .chunks(2)
-            .map(|pair| pair[0] as u8 | (pair.get(1).copied().unwrap_or(0) as u8) << 4),
-    );
-    let (mut held, mut count, mut large) = (0u32, 0, Vec::new());
+    let runs = values.len().div_ceil(RUN);
+    out.extend(chosen[..runs].chunks(2).map(|pair| {
+        let next = pair.get(1).copied().unwrap_or(0);
+        (pair[0] | next << 4) as u8
+    }));
+    let (mut held, mut count) = (0u64, 0);
+    let (mut large, mut larges) = ([0; SEGMENT], 0);
     for (run, &width) in values.chunks(RUN).zip(&chosen) {
-        let ones = (1u32 << width) - 1;
+        let ones = (1 << width) - 1;
         for &value in run {
-            let value = u32::from(value);
-            held |= value.min(ones) << count;
+            held |= u64::from(value.min(ones)) << count;
             count += width;
             if value >= ones && width > 0 {
-                large.push((value - ones) as u8);
+                large[larges] = (value - ones) as u8;
+                larges += 1;
             }
-            while count >= 8 {
-                out.push(held as u8);
-                held >>= 8;
-                count -= 8;
+            if count >= 32 {
+                out.extend((held as u32).to_le_bytes());
+                held >>= 32;
+                count -= 32;
             }
         }
     }
-    if count > 0 {
-        out.push(held as u8);
-    }
-    out.extend(large);
+    out.extend_from_slice(&held.to_le_bytes()[..count.div_ceil(8) as usize]);
+    out.extend_from_slice(&large[..larges]);
     true
+}
+
+/// The width that takes the fewest bits for the values of a run. None if one is too large for any.
+fn best_width(run: &[u16]) -> Option<u32> {
+    let most = run.iter().copied().max().unwrap_or(0);
+    if most == 0 {
+        return Some(0);
+    }
+    let fewest = (1..=15u32)
+        .map(|width| (width, (1 << width) - 1))
+        .filter(|&(_, ones)| most.saturating_sub(ones) <= 255)
+        .map(|(width, ones)| {
+            let larges = run.iter().map(|&value| u16::from(value >= ones)).sum::<u16>();
+            (u32::from(larges) * 8 + width * run.len() as u32, width)
+        })
+        .min();
+    fewest.map(|(_, width)| width)
 }
 
 #[cfg(test)]

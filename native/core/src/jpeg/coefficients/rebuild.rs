@@ -11,6 +11,21 @@ use crate::jpeg::scans::coefficients::Coefficients;
 const MOST_CORRECTIONS: usize = 1000 - 64 + 1;
 const LONGEST_RUN: u32 = 0x7fff;
 
+/// Whether the tables of a file of one scan leave no choice of a code: no symbol has two, and of those without a value
+/// there are only the end of a block and 16 zeros.
+pub(super) fn has_one_code_each(header: &Header<'_>) -> bool {
+    header.components().iter().all(|component| {
+        let tables = [header.huffman[0][component.dc], header.huffman[1][component.ac]];
+        tables.into_iter().flatten().all(|table| {
+            let mut seen = [false; 256];
+            table.iter().skip(16).all(|&symbol| {
+                let is_first = !core::mem::replace(&mut seen[usize::from(symbol)], true);
+                is_first && (symbol & 15 != 0 || matches!(symbol, 0 | 0xf0))
+            })
+        })
+    })
+}
+
 /// Writes the JPEG. None if its segments do not describe these coefficients. `segments`: those of the whole file.
 pub(super) fn write_jpeg(
     header: &Header<'_>,

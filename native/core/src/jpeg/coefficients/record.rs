@@ -34,8 +34,9 @@ use core::ops::Range;
 
 use twox_hash::XxHash3_64;
 
-use super::SEGMENT;
+use super::segment::{self, Window};
 use super::tables::USUAL_TABLES;
+use super::{SEGMENT, dc};
 use crate::error::{Error, corrupt};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::segment;
@@ -317,6 +318,7 @@ fn usual_tables(mut body: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// What a record is made of.
+#[derive(Default)]
 pub(super) struct Parts<'a> {
     pub jpeg: &'a [u8],
     pub before: &'a [u8],
@@ -331,6 +333,27 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
+    /// Appends a segment of a component. None if a coefficient is too large.
+    pub fn put_segment(&mut self, component: usize, blocks: &[[i16; 64]]) -> Option<()> {
+        let mut first = [0; SEGMENT];
+        let first = &mut first[..blocks.len()];
+        for (first, block) in first.iter_mut().zip(blocks) {
+            *first = block[0];
+        }
+        let (dc_from, ac_from) = (self.dc.len(), self.ac.len());
+        let written = dc::write_segment(first, &mut self.dc)
+            && segment::write_segment(usize::from(component > 0), blocks, &mut self.ac);
+        self.dc_nbytes.push(u8::try_from(self.dc.len() - dc_from).ok()?);
+        let ac_nbytes = u16::try_from(self.ac.len() - ac_from).ok()?;
+        self.ac_nbytes.push(ac_nbytes);
+        (written && usize::from(ac_nbytes) <= Window::MOST).then_some(())
+    }
+
+    /// Ends a row of MCUs.
+    pub fn end_row(&mut self) {
+        self.row_ends.push(self.ac.len());
+    }
+
     /// The bytes of the record. None if a part is too long for its field.
     pub fn join(&self) -> Option<Vec<u8>> {
         let (before, left_out) = leave_out_usual_tables(self.before);

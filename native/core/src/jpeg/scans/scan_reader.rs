@@ -9,6 +9,16 @@ use crate::jpeg::format::header::Header;
 use crate::jpeg::seek::table::SeekPoint;
 use crate::simd::Available;
 
+/// What fills the ends of the intervals that were read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Filling {
+    /// Bits of a last byte: whether any is 0, and whether any is 1.
+    pub zeros: bool,
+    pub ones: bool,
+    /// Whether bytes lie before a marker that only fill.
+    pub bytes: bool,
+}
+
 /// Reads MCUs in order.
 pub(crate) struct ScanReader<'a> {
     level: Available,
@@ -28,6 +38,7 @@ pub(crate) struct ScanReader<'a> {
     /// The position of a byte in the window and its offset in the file, at or before the cursor; set if seek points are
     /// wanted.
     known_offset: Option<(usize, usize)>,
+    pub filling: Filling,
 }
 
 impl<'a> ScanReader<'a> {
@@ -51,6 +62,7 @@ impl<'a> ScanReader<'a> {
             },
             next_restart: 0,
             known_offset: None,
+            filling: Filling::default(),
         }
     }
 
@@ -254,14 +266,20 @@ impl<'a> ScanReader<'a> {
         window.bytes[window.filled..][..PADDING].fill(0);
     }
 
-    /// Checks that less than a byte is left of the current interval.
+    /// Checks that less than a byte is left of the current interval, and notes what it holds.
     fn check_interval_end(&mut self) -> Result<(), Error> {
         if !self.window.ended {
             self.fill_window();
         }
-        if !self.window.ended || 8 * self.window.filled as isize - self.cursor.next_bit() >= 8 {
+        let left = 8 * self.window.filled as isize - self.cursor.next_bit();
+        if !self.window.ended || left >= 8 {
             return self.corrupt("image data longer than the image");
         }
+        let ones = (1u8 << left.max(0)) - 1;
+        let last = self.window.bytes[self.window.filled.saturating_sub(1)] & ones;
+        self.filling.zeros |= last != ones;
+        self.filling.ones |= last != 0;
+        self.filling.bytes |= self.file.get(self.source.wrapping_sub(1)) == Some(&0xff);
         Ok(())
     }
 
