@@ -143,6 +143,34 @@ def test_files_that_would_not_come_back_are_refused(jpeg: Jpeg) -> None:
         _native.jpeg_from_coefficients(jpeg(50, 40))
 
 
+def test_no_file_is_kept_that_does_not_come_back(jpeg: Jpeg) -> None:
+    """Filling bits and bytes, second codes of a symbol, zeros before an end: an error, or the same file comes back."""
+    rng = np.random.default_rng(8)
+    back = refused = 0
+    for seed in range(200):
+        width, height = rng.integers(1, 17, 2).tolist()
+        whole = jpeg(width, height, seed, gray=seed % 3 == 0, restart_marker_blocks=seed % 2)
+        tables, scan = whole.index(b"\xff\xc4") + 21, whole.index(b"\xff\xda") + 8
+        for kind in range(40):
+            file = bytearray(whole)
+            if kind % 4 == 0:
+                file[-3] ^= (1 << int(rng.integers(1, 8))) - 1
+            elif kind % 4 == 1:
+                file[int(rng.integers(scan, len(file) - 2))] ^= 1 << int(rng.integers(0, 8))
+            elif kind % 4 == 2:
+                file[int(rng.integers(tables, tables + 80))] = int(rng.choice((0x00, 0x01, 0x10, 0xF0)))
+            else:
+                file.insert(int(rng.integers(scan, len(file) - 1)), 0xFF)
+            try:
+                record = _native.coefficients_from_jpeg(bytes(file))
+            except (_native.CorruptError, _native.UnsupportedError, _native.TooLargeError):
+                refused += 1
+                continue
+            assert _native.jpeg_from_coefficients(record) == bytes(file), (seed, kind)
+            back += 1
+    assert min(back, refused) > 400
+
+
 def test_no_flipped_bit_passes_unseen(jpeg: Jpeg) -> None:
     """Of records with one bit flipped, none gives other pixels or another file: each is an error."""
     rng = np.random.default_rng(4)

@@ -97,7 +97,8 @@ fn write_scan(header: &Header<'_>, parts: &mut Parts<'_>) -> Result<Option<bool>
         parts.end_row();
         Ok(())
     })?;
-    is_usual &= !filling.bytes && !(filling.zeros && filling.ones) && parts.jpeg[end..] == *parts.after;
+    let is_filled_evenly = !(filling.bytes || filling.zeros && filling.ones);
+    is_usual &= is_filled_evenly && parts.jpeg[end..] == *parts.after;
     Ok(is_usual.then_some(!filling.zeros))
 }
 

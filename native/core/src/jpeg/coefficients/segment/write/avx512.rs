@@ -179,7 +179,7 @@ pub(super) fn write_heads(kind: Kind, numbers: &[usize; SEGMENT / RUN], heads: &
     let widths_in = |head: &Head, profile: &Widths| {
         let groups = first_bytes(head.count);
         let (widths, kept) = if head.own {
-            (head.widths, groups & 15 * ONES)
+            (head.widths, groups & (15 * ONES))
         } else {
             (head.widths.wrapping_sub(profile.least), groups & profile.added)
         };
