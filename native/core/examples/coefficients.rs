@@ -6,28 +6,9 @@
 use std::time::Instant;
 
 use penstock_core::jpeg::{Decoder, Header, Limits, Region, Scale, to_jpeg, to_record};
-use penstock_core::rows::RowSink;
+use penstock_core::rows::RgbPixels;
 
 const LIMITS: Limits = Limits::pixels(1 << 28);
-
-struct Pixels {
-    width: usize,
-    bytes: Vec<u8>,
-}
-
-impl RowSink for Pixels {
-    const PLANAR: bool = false;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [
-            &mut self.bytes[3 * self.width * y..][..3 * self.width],
-            &mut [],
-            &mut [],
-        ]
-    }
-
-    fn done(&mut self, _end: usize) {}
-}
 
 /// The shortest of several times, in seconds.
 fn best(rounds: u32, mut run: impl FnMut()) -> f64 {
@@ -42,10 +23,7 @@ fn best(rounds: u32, mut run: impl FnMut()) -> f64 {
 fn pixels(decoder: &mut Decoder, bytes: &[u8], choose: impl Fn(&Header<'_>) -> Region) -> Option<Vec<u8>> {
     let header = Header::parse(bytes, &LIMITS).ok()?;
     let region = choose(&header);
-    let mut sink = Pixels {
-        width: region.width,
-        bytes: vec![0; 3 * region.width * region.height],
-    };
+    let mut sink = RgbPixels::new(region.width, region.height);
     decoder.decode(&header, region, &mut sink).ok()?;
     Some(sink.bytes)
 }

@@ -12,30 +12,10 @@ use penstock_core::error::Error;
 use penstock_core::fill::{Affine, FillOptions, FillTimes, Filler, Geometry, Layout, Mode, Row};
 use penstock_core::jpeg::{DecodeHints, Decoder, Header, Limits, Region, SeekTable, SeekTableKind};
 use penstock_core::resample::Filter;
-use penstock_core::rows::{RowSink, planar_row_len};
+use penstock_core::rows::{RgbPixels, RowSink, planar_row_len};
 use penstock_core::simd::Available;
 
 const LIMITS: Limits = Limits::pixels(1 << 27);
-
-/// An image in memory.
-struct Interleaved {
-    width: usize,
-    pixels: Vec<u8>,
-}
-
-impl RowSink for Interleaved {
-    const PLANAR: bool = false;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [
-            &mut self.pixels[3 * self.width * y..][..3 * self.width],
-            &mut [],
-            &mut [],
-        ]
-    }
-
-    fn done(&mut self, _end: usize) {}
-}
 
 /// One row of each plane, overwritten again and again, like a consumer of strips.
 struct Planar([Vec<u8>; 3]);
@@ -140,7 +120,7 @@ fn fill(filler: &mut Filler, case: &Case, how: How, side: usize, out: &mut Vec<f
     filled.expect("decoded before");
 }
 
-fn decode(decoder: &mut Decoder, case: &Case, how: How, sinks: &mut (Interleaved, Planar)) -> Result<(), Error> {
+fn decode(decoder: &mut Decoder, case: &Case, how: How, sinks: &mut (RgbPixels, Planar)) -> Result<(), Error> {
     let header = Header::parse(&case.bytes, &LIMITS)?;
     let mut index = match &case.index {
         Some(bytes) => Some(SeekTable::parse(&header, bytes).expect("made for this image")),
@@ -156,8 +136,8 @@ fn decode(decoder: &mut Decoder, case: &Case, how: How, sinks: &mut (Interleaved
         sinks.0.width = region.width;
         sinks
             .0
-            .pixels
-            .resize(sinks.0.pixels.len().max(3 * region.width * region.height), 0);
+            .bytes
+            .resize(sinks.0.bytes.len().max(3 * region.width * region.height), 0);
         decoder.decode_with_table(&header, region, index.as_mut(), &mut sinks.0)?;
     }
     if let (Some(index), Some(_)) = (index, how.learn) {
@@ -218,13 +198,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         index_bytes += index.as_ref().map_or(0, Vec::len);
         cases.push(Case { bytes, region, index });
     }
-    let mut sinks = (
-        Interleaved {
-            width: 0,
-            pixels: vec![],
-        },
-        Planar(Default::default()),
-    );
+    let mut sinks = (RgbPixels::new(0, 0), Planar(Default::default()));
     cases.retain(|case| decode(&mut decoder, case, how, &mut sinks).is_ok());
     // The best time of each image: other processes rarely disturb the same image in all rounds.
     let mut best = vec![if rounds == 0 { Duration::ZERO } else { Duration::MAX }; cases.len()];

@@ -3,26 +3,7 @@
 use std::io::Write;
 
 use penstock_core::jpeg::{Decoder, Header, Limits, Region};
-use penstock_core::rows::RowSink;
-
-struct Pixels {
-    width: usize,
-    bytes: Vec<u8>,
-}
-
-impl RowSink for Pixels {
-    const PLANAR: bool = false;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [
-            &mut self.bytes[3 * self.width * y..][..3 * self.width],
-            &mut [],
-            &mut [],
-        ]
-    }
-
-    fn done(&mut self, _end: usize) {}
-}
+use penstock_core::rows::RgbPixels;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,10 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         _ => Region::whole(&header),
     };
-    let mut pixels = Pixels {
-        width: region.width,
-        bytes: vec![0; 3 * region.width * region.height],
-    };
+    let mut pixels = RgbPixels::new(region.width, region.height);
     Decoder::new().decode(&header, region, &mut pixels)?;
     std::io::stdout().write_all(&pixels.bytes)?;
     Ok(())

@@ -64,3 +64,35 @@ pub trait RowSink {
     /// Declares rows before `end` complete. Called once per strip (about an MCU row), so that sinks can work on strips.
     fn done(&mut self, end: usize);
 }
+
+/// Interleaved RGB pixels in memory: the simplest sink.
+#[derive(Debug)]
+pub struct RgbPixels {
+    /// Pixels of a row.
+    pub width: usize,
+    /// The rows, without gaps.
+    pub bytes: Vec<u8>,
+}
+
+impl RgbPixels {
+    /// Black pixels.
+    #[must_use]
+    pub fn new(width: usize, height: usize) -> Self {
+        let bytes = vec![0; 3 * width * height];
+        RgbPixels { width, bytes }
+    }
+}
+
+impl RowSink for RgbPixels {
+    const PLANAR: bool = false;
+
+    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
+        [
+            &mut self.bytes[3 * self.width * y..][..3 * self.width],
+            &mut [],
+            &mut [],
+        ]
+    }
+
+    fn done(&mut self, _end: usize) {}
+}

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use penstock_core::error::Error;
 use penstock_core::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
-use penstock_core::rows::RowSink;
+use penstock_core::rows::RgbPixels;
 
 #[path = "../../core/tests/writer/mod.rs"]
 mod writer;
@@ -29,30 +29,8 @@ static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     (0..8).map(|i| jpeg(make(i))).collect()
 });
 
-struct Pixels {
-    width: usize,
-    bytes: Vec<u8>,
-}
-
-impl RowSink for Pixels {
-    const PLANAR: bool = false;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [
-            &mut self.bytes[3 * self.width * y..][..3 * self.width],
-            &mut [],
-            &mut [],
-        ]
-    }
-
-    fn done(&mut self, _end: usize) {}
-}
-
 fn decode(header: &Header<'_>, region: Region, hints: DecodeHints<'_>) -> Result<(Vec<u8>, SeekReport), Error> {
-    let mut sink = Pixels {
-        width: region.width,
-        bytes: vec![0; 3 * region.width * region.height],
-    };
+    let mut sink = RgbPixels::new(region.width, region.height);
     let mut decoder = Decoder::new().with_two_rows(true);
     let found = decoder.decode_with_hints(header, region, hints, &mut sink, |sink| sink.bytes.fill(0))?;
     Ok((sink.bytes, found))

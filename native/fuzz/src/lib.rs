@@ -2,27 +2,7 @@
 
 use penstock_core::error::Error;
 use penstock_core::jpeg::{Region, Scale};
-use penstock_core::rows::{RowSink, planar_row_len};
-
-/// Interleaved RGB.
-pub struct Interleaved {
-    width: usize,
-    pixels: Vec<u8>,
-}
-
-impl RowSink for Interleaved {
-    const PLANAR: bool = false;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [
-            &mut self.pixels[3 * self.width * y..][..3 * self.width],
-            &mut [],
-            &mut [],
-        ]
-    }
-
-    fn done(&mut self, _end: usize) {}
-}
+use penstock_core::rows::{RgbPixels, RowSink, planar_row_len};
 
 /// A plane for each channel.
 pub struct Planar {
@@ -42,16 +22,10 @@ impl RowSink for Planar {
 }
 
 /// The pixels of a region that `decode` passes as interleaved rows.
-pub fn interleaved(
-    region: Region,
-    decode: impl FnOnce(&mut Interleaved) -> Result<(), Error>,
-) -> Result<Vec<u8>, Error> {
-    let mut sink = Interleaved {
-        width: region.width,
-        pixels: vec![0; 3 * region.width * region.height],
-    };
+pub fn interleaved(region: Region, decode: impl FnOnce(&mut RgbPixels) -> Result<(), Error>) -> Result<Vec<u8>, Error> {
+    let mut sink = RgbPixels::new(region.width, region.height);
     decode(&mut sink)?;
-    Ok(sink.pixels)
+    Ok(sink.bytes)
 }
 
 /// The pixels of a region that `decode` passes as rows of planes, interleaved.

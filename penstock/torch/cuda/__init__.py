@@ -18,7 +18,7 @@ Where to find what:
 - order and memory: ``decoder.py``, ``packets.py``; streams and errors: ``runtime.py``; what is compiled:
   ``compiler.py``, ``cubin_cache.py``
 - whether a device can decode for a loader: ``penstock/torch/loader/device_decoding.py``
-- what a device is given: ``penstock/transforms/program/packet_program.py``; ``native/core/src/jpeg/packet.rs``;
+- what a device is given: ``penstock/transforms/program/packet_program.py``; ``native/core/src/jpeg/packet/``;
   ``docs/decisions/0030-*``
 - what is tested and measured on a machine with a device: ``benches/device/``; ``docs/gpu.md``, "On hardware"
 """

@@ -31,7 +31,7 @@ from penstock.transforms.program.program import Program
 __all__ = ["PacketProgram", "PacketRows", "PacketSpec", "why_no_packets"]
 
 _WORDS: Final = 112
-"""Words at the beginning of each packet; see ``native/core/src/jpeg/packet.rs``."""
+"""Words at the beginning of each packet; see ``native/core/src/jpeg/packet/``."""
 
 _PIXELS: Final = 2
 """The kind of packets of pixels."""

@@ -3,7 +3,7 @@
 
 use penstock_core::error::Error;
 use penstock_core::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTableKind};
-use penstock_core::rows::RowSink;
+use penstock_core::rows::RgbPixels;
 
 mod learning;
 mod threads;
@@ -45,32 +45,10 @@ fn images() -> Vec<Vec<u8>> {
     images
 }
 
-struct Pixels {
-    width: usize,
-    bytes: Vec<u8>,
-}
-
-impl RowSink for Pixels {
-    const PLANAR: bool = false;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [
-            &mut self.bytes[3 * self.width * y..][..3 * self.width],
-            &mut [],
-            &mut [],
-        ]
-    }
-
-    fn done(&mut self, _end: usize) {}
-}
-
 /// Decodes one row of MCUs after the other, and two at once, which must be equal.
 fn decode(header: &Header<'_>, region: Region, hints: DecodeHints<'_>) -> Result<(Vec<u8>, SeekReport), Error> {
     let [one, two] = [false, true].map(|two_rows| {
-        let mut sink = Pixels {
-            width: region.width,
-            bytes: vec![0; 3 * region.width * region.height],
-        };
+        let mut sink = RgbPixels::new(region.width, region.height);
         let mut decoder = Decoder::new().with_two_rows(two_rows);
         let found = decoder.decode_with_hints(header, region, hints, &mut sink, |sink| sink.bytes.fill(0))?;
         Ok((sink.bytes, found))

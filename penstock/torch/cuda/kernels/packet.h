@@ -1,4 +1,4 @@
-// Packets (native/core/src/jpeg/packet.rs, native/core/src/fill/packet.rs), and what all kernels are given.
+// Packets (native/core/src/jpeg/packet/, native/core/src/fill/packet.rs), and what all kernels are given.
 
 #pragma once
 
