@@ -1,18 +1,21 @@
-//! A segment is read by `pdep`: widths of a block, and values of a group.
+//! A segment is read by shuffles: a head and eight masks at a time, and the values of a group. Nothing needs `pdep`, which
+//! is slow on AMD's processors before Zen 3.
 
 use core::arch::x86_64::*;
 
 use super::{GROUPS, Kind, MASK_CODES, RUN, Scratch, WIDTHS, Window, is_low, positions_in_use};
 use crate::jpeg::coefficients::{SEGMENT, position};
-use crate::simd::avx2::{load8, load16, store_8_words, store_words};
+use crate::simd::avx2::{load8, load16, load32, store_8_words, store_words};
 
-/// A byte of ones for each bit of a mask.
-static BYTES: [u64; 256] = {
-    let mut all = [0; 256];
+/// For each byte that a mask stands for, its number among them; 128 for the others. A shuffle by it gives each its place.
+static EXPAND: [[u8; 8]; 256] = {
+    let mut all = [[0x80; 8]; 256];
     let mut bit = 0;
     while bit < 256 * 8 {
         let (mask, i) = (bit / 8, bit % 8);
-        all[mask] |= (255 * (mask as u64 >> i & 1)) << (8 * i);
+        if mask >> i & 1 == 1 {
+            all[mask][i] = (mask as u32 & ((1 << i) - 1)).count_ones() as u8;
+        }
         bit += 1;
     }
     all
@@ -112,12 +115,21 @@ pub(super) fn read_widths(window: &Window, kind: Kind, widths: &mut [u64]) -> Op
                 let count = (bits & 15) as u32;
                 valid &= count as usize <= GROUPS;
                 at += 4 + 4 * count as usize;
-                _bzhi_u64(_pdep_u64(bits >> 4, 0x0f0f_0f0f_0f0f_0f0f), 8 * count)
+                let pairs = _mm_cvtsi64_si128((bits >> 4) as i64);
+                let nibbles = _mm_unpacklo_epi8(pairs, _mm_srli_epi16(pairs, 4));
+                let nibbles = _mm_cvtsi128_si64(nibbles) as u64 & 0x0f0f_0f0f_0f0f_0f0f;
+                _bzhi_u64(nibbles, 8 * count)
             } else {
                 let count = profile.first_count + code as usize;
                 let &head_bits = profile.head_bits.get(count)?;
                 at += usize::from(head_bits);
-                _bzhi_u64(profile.least + _pdep_u64(bits, profile.added), 8 * count as u32)
+                // At most three bits of each group.
+                let starts = _mm256_cvtepu8_epi32(load8(&profile.head_bits));
+                let added = _mm256_srlv_epi32(_mm256_set1_epi32(bits as i32), starts);
+                let added = _mm256_and_si256(added, _mm256_set1_epi32(7));
+                let added = _mm_packus_epi32(_mm256_castsi256_si128(added), _mm256_extracti128_si256(added, 1));
+                let added = _mm_cvtsi128_si64(_mm_packus_epi16(added, added)) as u64;
+                _bzhi_u64(profile.least + (added & profile.added), 8 * count as u32)
             };
         }
     }
@@ -143,6 +155,8 @@ fn list_groups(widths: &[u64], scratch: &mut Scratch) -> Option<usize> {
         }
         groups += (!empty).count_ones() as usize;
     }
+    // The last eight masks may be more than the list has: those of width 0 take no bits.
+    scratch.kinds[groups..][..8].fill(0);
     valid.then_some(groups)
 }
 
@@ -151,19 +165,30 @@ fn list_groups(widths: &[u64], scratch: &mut Scratch) -> Option<usize> {
 fn read_masks(window: &Window, kind: Kind, heads: Cursor, scratch: &mut Scratch) -> (Cursor, usize) {
     let codes = &MASK_CODES[kind];
     let Cursor { mut at, groups } = heads;
-    let kinds = &scratch.kinds[..groups.min(SEGMENT * GROUPS)];
     let mut raw = 0;
-    for (&kind, mask) in kinds.iter().zip(&mut scratch.masks) {
-        let kind = usize::from(kind & 127);
-        let count = u32::from(codes.bits[kind]);
-        let code = _bzhi_u64(window.bits(at), count) as usize;
-        at += count as usize;
-        let entry = codes.masks[kind][code & 63];
-        let is_raw = entry >> 8;
-        // Without a branch: which masks have codes cannot be foreseen.
-        let byte = window.byte(window.filled.wrapping_sub(raw + 1));
-        *mask = entry & 255 | u16::from(byte) & is_raw.wrapping_neg();
-        raw += usize::from(is_raw);
+    let lists = scratch
+        .kinds
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .zip(scratch.masks.as_chunks_mut::<8>().0);
+    for (first, (kinds, masks)) in (0..groups).step_by(8).zip(lists) {
+        let mut bits = window.bits(at);
+        let listed = kinds.map(|kind| {
+            let kind = usize::from(kind & 127);
+            let count = u32::from(codes.bits[kind]);
+            let mask = codes.masks[kind][_bzhi_u64(bits, count) as usize & 63];
+            bits >>= count;
+            at += count as usize;
+            mask
+        });
+        let listed = _mm_cvtsi64_si128(i64::from_le_bytes(listed));
+        let here = (1u32 << (groups - first).min(8)) - 1;
+        let without = _mm_movemask_epi8(_mm_cmpeq_epi8(listed, _mm_setzero_si128())) as u32 & here;
+        let own = _mm_cvtsi64_si128(window.last_bytes(raw) as i64);
+        let own = _mm_shuffle_epi8(own, load8(&EXPAND[without as usize]));
+        raw += without.count_ones() as usize;
+        *masks = _mm_cvtsi128_si64(_mm_or_si128(listed, own)).to_le_bytes();
     }
     (Cursor { at, groups }, raw)
 }
@@ -184,10 +209,10 @@ fn read_values(
     let mut wide_count = 0;
     let parts = scratch.kinds[..groups.min(SEGMENT * GROUPS)].iter().zip(&scratch.masks);
     for (number, (&kind, &mask)) in parts.enumerate() {
-        let (mask, width) = (mask as u8, u32::from(kind & 15));
+        let width = usize::from(kind & 15);
         if width < 8 {
             if let Some(group) = narrow.as_flattened_mut().get_mut(usize::from(kind >> 4)) {
-                *group = read_narrow_group(window.bits(at), mask, width).to_le_bytes();
+                *group = read_narrow_group(window.bits(at), mask, width);
             }
         } else if let Some(group) = wide.get_mut(wide_count) {
             *group = WideGroup {
@@ -196,7 +221,7 @@ fn read_values(
             };
             wide_count += 1;
         }
-        at += mask.count_ones() as usize * width as usize;
+        at += mask.count_ones() as usize * width;
     }
     for ((block, used), groups) in blocks.iter_mut().zip(&mut *used).zip(&*narrow) {
         *used = place(groups, block);
@@ -205,7 +230,7 @@ fn read_values(
         let (kind, mask) = (scratch.kinds[usize::from(number)], scratch.masks[usize::from(number)]);
         let (number, group) = (usize::from(kind >> 7), usize::from(kind >> 4 & 7));
         let Some(block) = blocks.get_mut(number) else { break };
-        let values = read_group(window, at as usize, mask as u8, (kind & 15).into());
+        let values = read_group(window, at as usize, mask, (kind & 15).into());
         for (i, value) in values.into_iter().enumerate() {
             block[position(group, i)] = value;
         }
@@ -214,23 +239,23 @@ fn read_values(
     at
 }
 
-/// Where 16 coefficients in natural order are taken from: for each pair of rows, and each pair of groups.
-static SHUFFLES: [[[u8; 16]; 4]; 4] = {
-    let mut all = [[[0x80; 16]; 4]; 4];
+/// Where 32 coefficients in natural order are taken from: for each half of a block, and each pair of groups.
+static SHUFFLES: [[[u8; 32]; 4]; 2] = {
+    let mut all = [[[0x80; 32]; 4]; 2];
     let mut k = 0;
     while k < 64 {
         let to = position(k / GROUPS, k % GROUPS);
-        all[to / 16][k / 16][to % 16] = k as u8 % 16;
+        all[to / 32][k / 16][to % 32] = k as u8 % 16;
         k += 1;
     }
     all
 };
 
-/// The coefficients of a pair of rows that are not of the lowest frequencies, if the rows are the first or the second two.
-static HIGH: [u8; 16] = {
-    let mut all = [0; 16];
+/// The coefficients of the upper half of a block that are not of the lowest frequencies.
+static HIGH: [u8; 32] = {
+    let mut all = [0; 32];
     let mut i = 0;
-    while i < 16 {
+    while i < 32 {
         all[i] = if is_low(i) { 0 } else { 255 };
         i += 1;
     }
@@ -241,77 +266,104 @@ static HIGH: [u8; 16] = {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn place(groups: &[[u8; 8]; GROUPS], block: &mut [i16; 64]) -> u8 {
-    let groups = groups.as_flattened().as_chunks::<16>().0;
-    let [a, b, c, d] = core::array::from_fn(|i| load16(&groups[i]));
-    let take = |v, to: usize, from: usize| _mm_shuffle_epi8(v, load16(&SHUFFLES[to][from]));
-    let [first, second, third, fourth] = [
-        _mm_or_si128(_mm_or_si128(take(a, 0, 0), take(b, 0, 1)), take(c, 0, 2)),
-        _mm_or_si128(
-            _mm_or_si128(take(a, 1, 0), take(b, 1, 1)),
-            _mm_or_si128(take(c, 1, 2), take(d, 1, 3)),
-        ),
-        _mm_or_si128(
-            _mm_or_si128(take(a, 2, 0), take(b, 2, 1)),
-            _mm_or_si128(take(c, 2, 2), take(d, 2, 3)),
-        ),
-        _mm_or_si128(_mm_or_si128(take(b, 3, 1), take(c, 3, 2)), take(d, 3, 3)),
+    let pairs = groups.as_flattened().as_chunks::<16>().0;
+    let pairs: [_; 4] = core::array::from_fn(|i| _mm256_broadcastsi128_si256(load16(&pairs[i])));
+    let [upper, lower] = [0, 1].map(|half| {
+        let [a, b, c, d] = core::array::from_fn(|i| _mm256_shuffle_epi8(pairs[i], load32(&SHUFFLES[half][i])));
+        _mm256_or_si256(_mm256_or_si256(a, b), _mm256_or_si256(c, d))
+    });
+    let quarters = [
+        _mm256_castsi256_si128(upper),
+        _mm256_extracti128_si256(upper, 1),
+        _mm256_castsi256_si128(lower),
+        _mm256_extracti128_si256(lower, 1),
     ];
-    for (to, v) in block
-        .as_chunks_mut::<16>()
-        .0
-        .iter_mut()
-        .zip([first, second, third, fourth])
-    {
+    for (to, v) in block.as_chunks_mut::<16>().0.iter_mut().zip(quarters) {
         store_words(to, _mm256_cvtepi8_epi16(v));
     }
-    let upper = _mm_or_si128(first, second);
-    let lower = _mm_or_si128(third, fourth);
-    let high = _mm_or_si128(_mm_and_si128(upper, load16(&HIGH)), lower);
-    let all = _mm_or_si128(upper, lower);
-    if _mm_testz_si128(high, high) == 0 {
+    let high = _mm256_or_si256(_mm256_and_si256(upper, load32(&HIGH)), lower);
+    let all = _mm256_or_si256(upper, lower);
+    if _mm256_testz_si256(high, high) == 0 {
         64
-    } else if _mm_testz_si128(all, all) == 0 {
+    } else if _mm256_testz_si256(all, all) == 0 {
         10
     } else {
         1
     }
 }
 
+/// How values of a width below 8 are taken from bits, one after the other.
+#[derive(Clone, Copy)]
+struct Unpack {
+    /// The two bytes of each value.
+    pairs: [u8; 16],
+    /// What moves each value to the upper end of its word, as little-endian words.
+    up: [u8; 16],
+    /// What moves it down again.
+    down: [u8; 16],
+}
+
+static UNPACK: [Unpack; 8] = {
+    let mut all = [Unpack {
+        pairs: [0; 16],
+        up: [0; 16],
+        down: [0; 16],
+    }; 8];
+    let mut i = 8;
+    while i < 64 {
+        let (width, value) = (i / 8, i % 8);
+        let start = width * value;
+        let [up, down] = [1u16 << (16 - width - start % 8), 1 << width];
+        let mut byte = 0;
+        while byte < 2 {
+            all[width].pairs[2 * value + byte] = (start / 8 + byte) as u8;
+            all[width].up[2 * value + byte] = (up >> (8 * byte)) as u8;
+            all[width].down[2 * value + byte] = (down >> (8 * byte)) as u8;
+            byte += 1;
+        }
+        i += 1;
+    }
+    all
+};
+
 /// Reads the values of a group whose width is below 8.
 #[inline]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn read_narrow_group(bits: u64, mask: u8, width: u32) -> i64 {
-    let present = BYTES[usize::from(mask)];
-    let lanes = u64::from(u8::MAX >> (8 - width)) * 0x0101_0101_0101_0101;
-    let half = ((1u64 << width >> 1) * 0x0101_0101_0101_0101) & present;
-    let v = _mm_cvtsi64_si128(_pdep_u64(bits, lanes & present) as i64);
-    let v = _mm_sub_epi8(v, _mm_cvtsi64_si128(half as i64));
-    let positive = _mm_cmpgt_epi8(v, _mm_set1_epi8(-1));
-    _mm_cvtsi128_si64(_mm_sub_epi8(
-        v,
-        _mm_and_si128(positive, _mm_cvtsi64_si128(present as i64)),
-    ))
+#[target_feature(enable = "avx2")]
+fn read_narrow_group(bits: u64, mask: u8, width: usize) -> [u8; 8] {
+    let unpack = &UNPACK[width];
+    let v = _mm_shuffle_epi8(_mm_cvtsi64_si128(bits as i64), load16(&unpack.pairs));
+    let v = _mm_mullo_epi16(v, load16(&unpack.up));
+    // Less half of what the width allows, with a sign.
+    let v = _mm_xor_si128(v, _mm_set1_epi16(i16::MIN));
+    let v = _mm_mulhi_epi16(v, load16(&unpack.down));
+    let v = _mm_sub_epi16(v, _mm_cmpgt_epi16(v, _mm_set1_epi16(-1)));
+    let v = _mm_packs_epi16(v, v);
+    let v = _mm_shuffle_epi8(v, load8(&EXPAND[usize::from(mask)]));
+    _mm_cvtsi128_si64(v).to_le_bytes()
 }
 
 /// Reads the values of a group.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) fn read_group(window: &Window, at: usize, mask: u8, width: u32) -> [i16; 8] {
-    const WORDS: u64 = 0x0001_0001_0001_0001;
-    let (low, high) = (u64::from(mask & 15), u64::from(mask >> 4));
-    let present = [low, high].map(|mask| _pdep_u64(mask, WORDS) * 0xffff);
-    let lanes = ((1 << width) - 1) * WORDS;
-    let second = window.bits(at + low.count_ones() as usize * width as usize);
-    let [low, high] = [
-        _pdep_u64(window.bits(at), lanes & present[0]),
-        _pdep_u64(second, lanes & present[1]),
-    ];
-    let v = _mm_set_epi64x(high as i64, low as i64);
-    let present = _mm_set_epi64x(present[1] as i64, present[0] as i64);
-    let half = _mm_and_si128(_mm_set1_epi16((1i32 << (width - 1)) as i16), present);
-    let v = _mm_sub_epi16(v, half);
-    let positive = _mm_cmpgt_epi16(v, _mm_set1_epi16(-1));
+pub(super) fn read_group(window: &Window, at: usize, mask: u8, width: usize) -> [i16; 8] {
+    let [low, high] = [at, at + 4 * width].map(|at| window.bits(at) as i64);
+    let width = width as i32;
+    let starts = _mm256_mullo_epi16(_mm256_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3), _mm256_set1_epi32(width));
+    let bytes = _mm256_add_epi8(
+        _mm256_mullo_epi32(_mm256_srli_epi32(starts, 3), _mm256_set1_epi32(0x0101_0101)),
+        _mm256_set1_epi32(0x0302_0100),
+    );
+    let v = _mm256_shuffle_epi8(_mm256_set_epi64x(0, high, 0, low), bytes);
+    let within = _mm256_and_si256(starts, _mm256_set1_epi32(7));
+    let v = _mm256_sllv_epi32(v, _mm256_sub_epi32(_mm256_set1_epi32(32 - width), within));
+    let v = _mm256_xor_si256(v, _mm256_set1_epi32(i32::MIN));
+    let v = _mm256_sra_epi32(v, _mm_cvtsi32_si128(32 - width));
+    let v = _mm256_sub_epi32(v, _mm256_cmpgt_epi32(v, _mm256_set1_epi32(-1)));
+    let v = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    let numbers = load8(&EXPAND[usize::from(mask)]);
+    let numbers = _mm_adds_epu8(numbers, numbers);
+    let numbers = _mm_unpacklo_epi8(numbers, _mm_adds_epu8(numbers, _mm_set1_epi8(1)));
     let mut values = [0u16; 8];
-    store_8_words(&mut values, _mm_sub_epi16(v, _mm_and_si128(positive, present)));
+    store_8_words(&mut values, _mm_shuffle_epi8(v, numbers));
     values.map(|value| value as i16)
 }

@@ -4,7 +4,7 @@
 use core::arch::x86_64::*;
 
 use super::avx2::{read_group, read_widths};
-use super::{GROUPS, Kind, LOW, MASK_CODES, RAW, Scratch, WIDEST, WINDOW, Window};
+use super::{GROUPS, Kind, LOW, MASK_CODES, Scratch, WIDEST, WINDOW, Window};
 use crate::jpeg::coefficients::{SEGMENT, position};
 use crate::simd::avx512::{load_words, load64, store_words, store64};
 
@@ -36,20 +36,6 @@ impl Blocks {
             listed: [0; SEGMENT * GROUPS + CHUNK],
         }
     }
-}
-
-/// The mask of each code by `64 * (16 * group + width) + code`; 0 stands for a byte of its own.
-static MASKS: [[u8; 64 * 16 * GROUPS]; 2] = [masks_of(0), masks_of(1)];
-
-const fn masks_of(kind: Kind) -> [u8; 64 * 16 * GROUPS] {
-    let mut all = [0; 64 * 16 * GROUPS];
-    let mut i = 0;
-    while i < all.len() {
-        let mask = MASK_CODES[kind].masks[i / 64][i % 64];
-        all[i] = if mask == RAW { 0 } else { mask as u8 };
-        i += 1;
-    }
-    all
 }
 
 /// `i` of each byte from [`bytes`].
@@ -127,7 +113,7 @@ fn list_groups(kind: Kind, scratch: &mut Blocks) -> Option<usize> {
 /// Reads the masks of the listed groups. Returns the position of the values, and the number of raw masks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt")]
 fn read_masks(window: &Window, kind: Kind, mut at: usize, groups: usize, scratch: &mut Blocks) -> (usize, usize) {
-    let table = &MASKS[kind];
+    let table = MASK_CODES[kind].masks.as_flattened();
     let lanes = _mm_setr_epi8(0, 1, 3, 7, 15, 31, 63, 127, 0, 0, 0, 0, 0, 0, 0, 0);
     let mut raw = 0;
     let lists = scratch
@@ -148,7 +134,7 @@ fn read_masks(window: &Window, kind: Kind, mut at: usize, groups: usize, scratch
         let entries = _mm_or_si128(_mm_slli_epi16(kinds, 6), _mm_cvtepu8_epi16(codes));
         let mut numbers = [0; 8];
         crate::simd::avx2::store_8_words(&mut numbers, entries);
-        let masks = numbers.map(|number| table[usize::from(number) % table.len()]);
+        let masks = numbers.map(|number| table[usize::from(number) % (64 * 16 * GROUPS)]);
         let masks = _mm_cvtsi64_si128(i64::from_le_bytes(masks));
         let here = (1u32 << (groups - first).min(8)) - 1;
         let without = _mm_cmpeq_epi8_mask(masks, _mm_setzero_si128()) & here as u16;

@@ -99,7 +99,7 @@ pub(crate) struct Scratch {
     /// For each group of a width above 0: its number and width (`16 * group + width`), its place, and its mask.
     kinds: [u16; SEGMENT * GROUPS + GROUPS],
     places: [u16; SEGMENT * GROUPS + GROUPS],
-    masks: [u16; SEGMENT * GROUPS],
+    masks: [u8; SEGMENT * GROUPS],
     #[cfg(target_arch = "x86_64")]
     groups: avx2::Groups,
     #[cfg(target_arch = "x86_64")]
@@ -130,12 +130,6 @@ pub(crate) fn read_segment(
     used: &mut [u8],
     scratch: &mut Scratch,
 ) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    let level = if crate::simd::has_fast_pdep() {
-        level
-    } else {
-        Available::SCALAR
-    };
     dispatch!(
         level,
         [Avx512, Avx2, Neon],
@@ -188,13 +182,11 @@ static WIDTHS: [[Widths; 15]; 2] = {
     all
 };
 
-/// Set in an entry of [`MaskCodes`] that stands for no mask: a byte follows.
-const RAW: u16 = 256;
-
 /// Codes of masks, by `16 * group + width`.
 struct MaskCodes {
     bits: [u8; 16 * GROUPS],
-    masks: [[u16; 64]; 16 * GROUPS],
+    /// The mask of each code. 0 stands for a byte of its own.
+    masks: [[u8; 64]; 16 * GROUPS],
 }
 
 static MASK_CODES: [MaskCodes; 2] = [mask_codes(0), mask_codes(1)];
@@ -202,7 +194,7 @@ static MASK_CODES: [MaskCodes; 2] = [mask_codes(0), mask_codes(1)];
 const fn mask_codes(kind: Kind) -> MaskCodes {
     let mut codes = MaskCodes {
         bits: [0; 16 * GROUPS],
-        masks: [[RAW; 64]; 16 * GROUPS],
+        masks: [[0; 64]; 16 * GROUPS],
     };
     let mut group = 0;
     while group < GROUPS {
@@ -213,7 +205,7 @@ const fn mask_codes(kind: Kind) -> MaskCodes {
             codes.bits[at] = (masks.len() + 1).trailing_zeros() as u8;
             let mut code = 0;
             while code < masks.len() {
-                codes.masks[at][code] = masks[code] as u16;
+                codes.masks[at][code] = masks[code];
                 code += 1;
             }
             width += 1;

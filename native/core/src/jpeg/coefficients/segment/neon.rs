@@ -42,7 +42,7 @@ pub(super) fn read_segment(
             if width > MOST {
                 *to = scalar::read_group(window, at, mask, width.into());
             } else {
-                store_words(to, read_group(window, at, mask as u8, width as u8));
+                store_words(to, read_group(window, at, mask, width as u8));
             }
         }
         at += mask.count_ones() as usize * usize::from(width);

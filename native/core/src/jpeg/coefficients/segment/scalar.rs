@@ -1,6 +1,6 @@
 //! The specification of how a segment is read.
 
-use super::{GROUPS, Kind, MASK_CODES, RAW, RUN, Scratch, WIDEST, WIDTHS, Window, positions_in_use};
+use super::{GROUPS, Kind, MASK_CODES, RUN, Scratch, WIDEST, WIDTHS, Window, positions_in_use};
 use crate::jpeg::coefficients::{SEGMENT, position};
 
 /// See [`super::read_segment`].
@@ -28,7 +28,7 @@ pub(super) fn read_segment(
 }
 
 /// Reads the values of a group.
-pub(super) fn read_group(window: &Window, mut at: usize, mask: u16, width: u32) -> [i16; GROUPS] {
+pub(super) fn read_group(window: &Window, mut at: usize, mask: u8, width: u32) -> [i16; GROUPS] {
     let mut values = [0; GROUPS];
     for coefficient in (0..8).filter(|coefficient| mask >> coefficient & 1 == 1) {
         let value = (window.bits(at) & ((1 << width) - 1)) as i32 - (1 << (width - 1));
@@ -100,9 +100,9 @@ pub(super) fn read_groups(window: &Window, kind: Kind, used: &mut [u8], scratch:
         let group = usize::from(scratch.kinds[i]);
         let code = take(codes.bits[group].into()) as usize;
         scratch.masks[i] = codes.masks[group][code];
-        if scratch.masks[i] & RAW != 0 {
+        if scratch.masks[i] == 0 {
             raw += 1;
-            scratch.masks[i] = window.byte(window.filled.wrapping_sub(raw)).into();
+            scratch.masks[i] = window.byte(window.filled.wrapping_sub(raw));
         }
     }
     let mut present = [0; SEGMENT];
