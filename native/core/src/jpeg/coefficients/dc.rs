@@ -13,6 +13,10 @@ use super::{RUN, SEGMENT};
 /// The most bytes of a segment.
 pub(super) const MOST: usize = 2 + SEGMENT / RUN / 2 + SEGMENT * 15 / 8 + SEGMENT;
 
+/// Bytes that the values of a segment are copied into: more than twice as many as there are. A remainder takes the place of
+/// the bounds check.
+const PADDED: usize = 256;
+
 /// Reads the coefficients of a segment. Returns the bytes that it takes; None if the bytes are corrupt.
 pub(super) fn read_segment(bytes: &[u8], out: &mut [i16]) -> Option<usize> {
     let (first, rest) = bytes.split_first_chunk()?;
@@ -24,30 +28,35 @@ pub(super) fn read_segment(bytes: &[u8], out: &mut [i16]) -> Option<usize> {
         .enumerate()
         .map(|(run, out)| width(run) * out.len())
         .sum();
-    let (values, mut large) = rest.split_at_checked(total.div_ceil(8))?;
-    let mut padded = [0; MOST + 8];
+    let (values, large) = rest.split_at_checked(total.div_ceil(8))?;
+    let mut padded = [0; PADDED];
     padded.get_mut(..values.len())?.copy_from_slice(values);
+    let large = &large[..large.len().min(SEGMENT)];
+    let mut added = [0; SEGMENT];
+    added[..large.len()].copy_from_slice(large);
     let mut before = i16::from_le_bytes(*first);
-    let mut at = 0;
+    let (mut at, mut count) = (0, 0);
     for (run, out) in out.chunks_mut(RUN).enumerate() {
         let width = width(run);
         let ones = (1u16 << width) - 1;
+        let largest = if width > 0 { ones } else { u16::MAX };
         for coefficient in out {
-            let bytes = padded[at / 8..]
+            let bytes = padded[at / 8 % (PADDED / 2)..]
                 .first_chunk()
                 .map_or(0, |bytes| u32::from_le_bytes(*bytes));
-            let mut value = (bytes >> (at % 8)) as u16 & ones;
+            let value = (bytes >> (at % 8)) as u16 & ones;
             at += width;
-            if value == ones && width > 0 {
-                let (&more, rest) = large.split_first()?;
-                large = rest;
-                value = value.wrapping_add(more.into());
-            }
+            // Without a branch: which values are large cannot be foreseen.
+            let is_large = value == largest;
+            let more = u16::from(added[count % SEGMENT]) & u16::from(is_large).wrapping_neg();
+            let value = value.wrapping_add(more);
+            count += usize::from(is_large);
             before = before.wrapping_add((value >> 1) as i16 ^ -((value & 1) as i16));
             *coefficient = before;
         }
     }
-    Some(bytes.len() - large.len())
+    let nbytes = bytes.len() - rest.len() + total.div_ceil(8) + count;
+    (count <= large.len()).then_some(nbytes)
 }
 
 /// Appends the coefficients of a segment. Returns false if a difference is too large.

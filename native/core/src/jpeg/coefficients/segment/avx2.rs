@@ -21,15 +21,14 @@ static EXPAND: [[u8; 8]; 256] = {
     all
 };
 
-/// The numbers of the groups in a mask, as shuffle of 8 bytes to 8 words.
-static COMPACT: [[u8; 16]; 256] = {
-    let mut all = [[0x80; 16]; 256];
+/// The numbers of the groups in a mask. A shuffle by it brings them together.
+static COMPACT: [[u8; 8]; 256] = {
+    let mut all = [[0x80; 8]; 256];
     let mut bit = 0;
     while bit < 256 * 8 {
         let (mask, i) = (bit / 8, bit % 8);
         if mask >> i & 1 == 1 {
-            let before = (mask as u32 & ((1 << i) - 1)).count_ones() as usize;
-            all[mask][2 * before] = i as u8;
+            all[mask][EXPAND[mask][i] as usize] = i as u8;
         }
         bit += 1;
     }
@@ -44,7 +43,15 @@ pub(super) struct Groups {
     /// The values of groups of a width below 8.
     narrow: [[[u8; 8]; GROUPS]; SEGMENT],
     wide: [WideGroup; SEGMENT * GROUPS],
+    /// For each group of a width above 0: its number and width (`16 * group + width`), its number among all groups, and
+    /// its mask.
+    kinds: [u8; LIST],
+    places: [u16; LIST],
+    masks: [u8; LIST],
 }
+
+/// The most groups, and space for eight more.
+const LIST: usize = SEGMENT * GROUPS + 8;
 
 /// A group whose values need words.
 #[derive(Clone, Copy)]
@@ -60,6 +67,9 @@ impl Groups {
         Groups {
             narrow: [[[0; 8]; GROUPS]; SEGMENT],
             wide: [WideGroup { number: 0, at: 0 }; SEGMENT * GROUPS],
+            kinds: [0; LIST],
+            places: [0; LIST],
+            masks: [0; LIST],
         }
     }
 }
@@ -73,6 +83,7 @@ pub(super) fn read_segment(
     used: &mut [u8],
     scratch: &mut Scratch,
 ) -> bool {
+    let scratch = &mut scratch.groups;
     let mut widths = [0; SEGMENT];
     let widths = &mut widths[..used.len().min(SEGMENT)];
     let Some(at) = read_widths(window, kind, widths) else {
@@ -136,9 +147,9 @@ pub(super) fn read_widths(window: &Window, kind: Kind, widths: &mut [u64]) -> Op
     valid.then_some(at)
 }
 
-/// Lists the groups that are there: `128 * block + 16 * group + width`. Returns their number.
+/// Lists the groups that are there. Returns their number.
 #[target_feature(enable = "avx2,popcnt")]
-fn list_groups(widths: &[u64], scratch: &mut Scratch) -> Option<usize> {
+fn list_groups(widths: &[u64], scratch: &mut Groups) -> Option<usize> {
     let numbers = load8(&NUMBERS);
     let mut groups = 0;
     let mut valid = true;
@@ -147,11 +158,15 @@ fn list_groups(widths: &[u64], scratch: &mut Scratch) -> Option<usize> {
         valid &= widths & widths >> 1 & widths >> 2 & widths >> 3 & 0x0101_0101_0101_0101 == 0;
         let present = _mm_cvtsi64_si128(widths as i64);
         let empty = _mm_movemask_epi8(_mm_cmpeq_epi8(present, _mm_setzero_si128())) as u8;
-        let order = load16(&COMPACT[usize::from(!empty)]);
+        let order = load8(&COMPACT[usize::from(!empty)]);
         let kinds = _mm_shuffle_epi8(_mm_or_si128(present, numbers), order);
-        let kinds = _mm_or_si128(kinds, _mm_set1_epi16(128 * i as i16));
-        if let Some(to) = scratch.kinds[groups.min(SEGMENT * GROUPS)..].first_chunk_mut::<8>() {
-            store_8_words(to, kinds);
+        let places = _mm_or_si128(_mm_cvtepu8_epi16(order), _mm_set1_epi16((GROUPS * i) as i16));
+        if let (Some(to_kinds), Some(to_places)) = (
+            scratch.kinds[groups..].first_chunk_mut(),
+            scratch.places[groups..].first_chunk_mut(),
+        ) {
+            *to_kinds = _mm_cvtsi128_si64(kinds).to_le_bytes();
+            store_8_words(to_places, places);
         }
         groups += (!empty).count_ones() as usize;
     }
@@ -162,7 +177,7 @@ fn list_groups(widths: &[u64], scratch: &mut Scratch) -> Option<usize> {
 
 /// Reads the masks of the groups. Returns the position of the values, and the number of raw masks.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn read_masks(window: &Window, kind: Kind, heads: Cursor, scratch: &mut Scratch) -> (Cursor, usize) {
+fn read_masks(window: &Window, kind: Kind, heads: Cursor, scratch: &mut Groups) -> (Cursor, usize) {
     let codes = &MASK_CODES[kind];
     let Cursor { mut at, groups } = heads;
     let mut raw = 0;
@@ -173,16 +188,16 @@ fn read_masks(window: &Window, kind: Kind, heads: Cursor, scratch: &mut Scratch)
         .iter()
         .zip(scratch.masks.as_chunks_mut::<8>().0);
     for (first, (kinds, masks)) in (0..groups).step_by(8).zip(lists) {
-        let mut bits = window.bits(at);
-        let listed = kinds.map(|kind| {
-            let kind = usize::from(kind & 127);
+        let (mut bits, kinds, mut listed) = (window.bits(at), u64::from_le_bytes(*kinds), 0);
+        for i in 0..8 {
+            let kind = (kinds >> (8 * i)) as usize & 127;
             let count = u32::from(codes.bits[kind]);
             let mask = codes.masks[kind][_bzhi_u64(bits, count) as usize & 63];
+            listed |= i64::from(mask) << (8 * i);
             bits >>= count;
             at += count as usize;
-            mask
-        });
-        let listed = _mm_cvtsi64_si128(i64::from_le_bytes(listed));
+        }
+        let listed = _mm_cvtsi64_si128(listed);
         let here = (1u32 << (groups - first).min(8)) - 1;
         let without = _mm_movemask_epi8(_mm_cmpeq_epi8(listed, _mm_setzero_si128())) as u32 & here;
         let own = _mm_cvtsi64_si128(window.last_bytes(raw) as i64);
@@ -200,37 +215,41 @@ fn read_values(
     from: Cursor,
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
-    scratch: &mut Scratch,
+    scratch: &mut Groups,
 ) -> usize {
     let Cursor { mut at, groups } = from;
-    let Groups { narrow, wide } = &mut scratch.groups;
-    let narrow = &mut narrow[..blocks.len().min(SEGMENT)];
+    let narrow = &mut scratch.narrow[..blocks.len().min(SEGMENT)];
     narrow.fill([[0; 8]; GROUPS]);
     let mut wide_count = 0;
-    let parts = scratch.kinds[..groups.min(SEGMENT * GROUPS)].iter().zip(&scratch.masks);
-    for (number, (&kind, &mask)) in parts.enumerate() {
+    let lists = scratch.kinds[..groups].iter().zip(&scratch.places).zip(&scratch.masks);
+    for (number, ((&kind, &place), &mask)) in lists.enumerate() {
         let width = usize::from(kind & 15);
-        if width < 8 {
-            if let Some(group) = narrow.as_flattened_mut().get_mut(usize::from(kind >> 4)) {
-                *group = read_narrow_group(window.bits(at), mask, width);
-            }
-        } else if let Some(group) = wide.get_mut(wide_count) {
+        if let Some(group) = narrow.as_flattened_mut().get_mut(usize::from(place)) {
+            *group = read_narrow_group(window.bits(at), mask, width);
+        }
+        // Without a branch: which groups are wide cannot be foreseen.
+        if let Some(group) = scratch.wide.get_mut(wide_count) {
             *group = WideGroup {
                 number: number as u16,
                 at: at as u32,
             };
-            wide_count += 1;
         }
+        wide_count += width / 8;
         at += mask.count_ones() as usize * width;
     }
     for ((block, used), groups) in blocks.iter_mut().zip(&mut *used).zip(&*narrow) {
         *used = place(groups, block);
     }
-    for &WideGroup { number, at } in &wide[..wide_count] {
-        let (kind, mask) = (scratch.kinds[usize::from(number)], scratch.masks[usize::from(number)]);
-        let (number, group) = (usize::from(kind >> 7), usize::from(kind >> 4 & 7));
+    for &WideGroup { number, at } in &scratch.wide[..wide_count] {
+        let number = usize::from(number);
+        let (width, place, mask) = (
+            scratch.kinds[number] & 15,
+            scratch.places[number],
+            scratch.masks[number],
+        );
+        let (number, group) = (usize::from(place) / GROUPS, usize::from(place) % GROUPS);
         let Some(block) = blocks.get_mut(number) else { break };
-        let values = read_group(window, at as usize, mask, (kind & 15).into());
+        let values = read_group(window, at as usize, mask, width.into());
         for (i, value) in values.into_iter().enumerate() {
             block[position(group, i)] = value;
         }
@@ -292,8 +311,9 @@ fn place(groups: &[[u8; 8]; GROUPS], block: &mut [i16; 64]) -> u8 {
     }
 }
 
-/// How values of a width below 8 are taken from bits, one after the other.
+/// How values of a width below 8 are taken from bits, one after the other. Those of other widths become 0.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Unpack {
     /// The two bytes of each value.
     pairs: [u8; 16],
@@ -303,12 +323,12 @@ struct Unpack {
     down: [u8; 16],
 }
 
-static UNPACK: [Unpack; 8] = {
+static UNPACK: [Unpack; 16] = {
     let mut all = [Unpack {
         pairs: [0; 16],
         up: [0; 16],
         down: [0; 16],
-    }; 8];
+    }; 16];
     let mut i = 8;
     while i < 64 {
         let (width, value) = (i / 8, i % 8);
@@ -326,17 +346,17 @@ static UNPACK: [Unpack; 8] = {
     all
 };
 
-/// Reads the values of a group whose width is below 8.
+/// Reads the values of a group whose width is below 8. Those of a wider one are 0.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn read_narrow_group(bits: u64, mask: u8, width: usize) -> [u8; 8] {
-    let unpack = &UNPACK[width];
+    let unpack = &UNPACK[width & 15];
     let v = _mm_shuffle_epi8(_mm_cvtsi64_si128(bits as i64), load16(&unpack.pairs));
     let v = _mm_mullo_epi16(v, load16(&unpack.up));
     // Less half of what the width allows, with a sign.
     let v = _mm_xor_si128(v, _mm_set1_epi16(i16::MIN));
-    let v = _mm_mulhi_epi16(v, load16(&unpack.down));
-    let v = _mm_sub_epi16(v, _mm_cmpgt_epi16(v, _mm_set1_epi16(-1)));
+    let positive = _mm_cmpgt_epi16(v, _mm_set1_epi16(-1));
+    let v = _mm_sub_epi16(_mm_mulhi_epi16(v, load16(&unpack.down)), positive);
     let v = _mm_packs_epi16(v, v);
     let v = _mm_shuffle_epi8(v, load8(&EXPAND[usize::from(mask)]));
     _mm_cvtsi128_si64(v).to_le_bytes()

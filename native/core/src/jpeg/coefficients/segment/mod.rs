@@ -97,8 +97,8 @@ impl Window {
 /// Memory that is used for one segment after another.
 pub(crate) struct Scratch {
     /// For each group of a width above 0: its number and width (`16 * group + width`), its place, and its mask.
-    kinds: [u16; SEGMENT * GROUPS + GROUPS],
-    places: [u16; SEGMENT * GROUPS + GROUPS],
+    kinds: [u16; SEGMENT * GROUPS],
+    places: [u16; SEGMENT * GROUPS],
     masks: [u8; SEGMENT * GROUPS],
     #[cfg(target_arch = "x86_64")]
     groups: avx2::Groups,
@@ -109,8 +109,8 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub fn new() -> Self {
         Scratch {
-            kinds: [0; SEGMENT * GROUPS + GROUPS],
-            places: [0; SEGMENT * GROUPS + GROUPS],
+            kinds: [0; SEGMENT * GROUPS],
+            places: [0; SEGMENT * GROUPS],
             masks: [0; SEGMENT * GROUPS],
             #[cfg(target_arch = "x86_64")]
             groups: avx2::Groups::new(),
