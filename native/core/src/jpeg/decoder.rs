@@ -173,19 +173,9 @@ impl Decoder {
                 let common = columns.start.max(all.start)..columns.end.min(all.end);
                 (!common.is_empty()).then_some(common)
             };
-            reader.read_row(
-                self.level,
-                header,
-                segments.row(row, only_dc)?,
-                |i, v, columns| part_of(i, v, columns).is_some(),
-                |run| {
-                    if let Some(common) = part_of(run.component, run.v, &run.columns) {
-                        let within = common.start - run.columns.start..common.end - run.columns.start;
-                        let (blocks, used) = (&run.blocks[within.clone()], &run.used[within]);
-                        strips.transform_blocks((run.component, row, run.v), common, blocks, used, sink);
-                    }
-                },
-            )?;
+            reader.read_part(self.level, header, segments.row(row, only_dc)?, part_of, |run| {
+                strips.transform_blocks((run.component, row, run.v), run.columns, run.blocks, run.used, sink);
+            })?;
             strips.finish_row();
             strips.emit(row, sink);
             if row + 1 < needed.rows.end {

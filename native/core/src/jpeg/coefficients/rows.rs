@@ -45,8 +45,22 @@ impl RecordReader {
         &mut self,
         level: Available,
         header: &Header<'_>,
-        mut row: SegmentRow<'_>,
+        row: SegmentRow<'_>,
         wants: impl Fn(usize, usize, &Range<usize>) -> bool,
+        take: impl FnMut(RecordRun<'_>),
+    ) -> Result<(), Error> {
+        let needed = |i, v, columns: &Range<usize>| wants(i, v, columns).then(|| columns.clone());
+        self.read_part(level, header, row, needed, take)
+    }
+
+    /// Calls `take` with the blocks of a row of MCUs that `needed` says for each segment (component, row of blocks within
+    /// the MCU, block columns): some of its columns.
+    pub fn read_part(
+        &mut self,
+        level: Available,
+        header: &Header<'_>,
+        mut row: SegmentRow<'_>,
+        needed: impl Fn(usize, usize, &Range<usize>) -> Option<Range<usize>>,
         mut take: impl FnMut(RecordRun<'_>),
     ) -> Result<(), Error> {
         for (i, component) in header.components().iter().enumerate() {
@@ -56,9 +70,10 @@ impl RecordReader {
                         return corrupt("a record of coefficients lacks a segment", 0);
                     };
                     let columns = row.cut.columns(segment, component.h);
-                    if !wants(i, v, &columns) {
+                    let Some(needed) = needed(i, v, &columns) else {
                         continue;
-                    }
+                    };
+                    let within = needed.start - columns.start..needed.end - columns.start;
                     let count = columns.len();
                     let (blocks, used, dc) = (
                         &mut self.blocks[..count],
@@ -71,7 +86,7 @@ impl RecordReader {
                     } else {
                         self.window.fill(ac_bytes);
                         let kind = usize::from(i > 0);
-                        read &= read_segment(level, &self.window, kind, blocks, used, &mut self.scratch);
+                        read &= read_segment(level, &self.window, kind, &within, blocks, used, &mut self.scratch);
                     }
                     if !read {
                         return corrupt("a segment of a record of coefficients is damaged", 0);
@@ -82,9 +97,9 @@ impl RecordReader {
                     take(RecordRun {
                         component: i,
                         v,
-                        columns,
-                        blocks,
-                        used,
+                        columns: needed,
+                        blocks: &blocks[within.clone()],
+                        used: &used[within],
                     });
                 }
             }

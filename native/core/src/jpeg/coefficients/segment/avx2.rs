@@ -2,6 +2,7 @@
 //! is slow on AMD's processors before Zen 3.
 
 use core::arch::x86_64::*;
+use core::ops::Range;
 
 use super::{GROUPS, Kind, MASK_CODES, RUN, Scratch, WIDTHS, Window, is_low, positions_in_use};
 use crate::jpeg::coefficients::{SEGMENT, position};
@@ -79,6 +80,7 @@ impl Groups {
 pub(super) fn read_segment(
     window: &Window,
     kind: Kind,
+    needed: &Range<usize>,
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Scratch,
@@ -93,7 +95,7 @@ pub(super) fn read_segment(
         return false;
     };
     let (values, raw) = read_masks(window, kind, Cursor { at, groups }, scratch);
-    window.is_read(read_values(window, values, blocks, used, scratch), raw)
+    window.is_read(read_values(window, values, needed, blocks, used, scratch), raw)
 }
 
 /// A position of bits, and the number of groups.
@@ -213,16 +215,31 @@ fn read_masks(window: &Window, kind: Kind, heads: Cursor, scratch: &mut Groups) 
 fn read_values(
     window: &Window,
     from: Cursor,
+    needed: &Range<usize>,
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Groups,
 ) -> usize {
     let Cursor { mut at, groups } = from;
-    let narrow = &mut scratch.narrow[..blocks.len().min(SEGMENT)];
-    narrow.fill([[0; 8]; GROUPS]);
+    let size = |kinds: &[u8], masks: &[u8]| -> usize {
+        let groups = kinds.iter().zip(masks);
+        groups
+            .map(|(kind, mask)| mask.count_ones() as usize * usize::from(kind & 15))
+            .sum()
+    };
+    let places = &scratch.places[..groups];
+    let [first, end] =
+        [needed.start, needed.end].map(|block| places.partition_point(|&place| usize::from(place) < GROUPS * block));
+    at += size(&scratch.kinds[..first], &scratch.masks[..first]);
+    let narrow = &mut scratch.narrow[..needed.end];
+    narrow[needed.start..].fill([[0; 8]; GROUPS]);
     let mut wide_count = 0;
-    let lists = scratch.kinds[..groups].iter().zip(&scratch.places).zip(&scratch.masks);
-    for (number, ((&kind, &place), &mask)) in lists.enumerate() {
+    let lists = scratch.kinds[..end]
+        .iter()
+        .zip(&places[..end])
+        .zip(&scratch.masks)
+        .enumerate();
+    for (number, ((&kind, &place), &mask)) in lists.skip(first) {
         let width = usize::from(kind & 15);
         if let Some(group) = narrow.as_flattened_mut().get_mut(usize::from(place)) {
             *group = read_narrow_group(window.bits(at), mask, width);
@@ -237,7 +254,8 @@ fn read_values(
         wide_count += width / 8;
         at += mask.count_ones() as usize * width;
     }
-    for ((block, used), groups) in blocks.iter_mut().zip(&mut *used).zip(&*narrow) {
+    let places = blocks.iter_mut().zip(&mut *used).zip(&*narrow);
+    for ((block, used), groups) in places.skip(needed.start) {
         *used = place(groups, block);
     }
     for &WideGroup { number, at } in &scratch.wide[..wide_count] {
@@ -255,7 +273,7 @@ fn read_values(
         }
         used[number] = used[number].max(positions_in_use(u64::from(mask) << (8 * group)));
     }
-    at
+    at + size(&scratch.kinds[end..groups], &scratch.masks[end..groups])
 }
 
 /// Where 32 coefficients in natural order are taken from: for each half of a block, and each pair of groups.

@@ -2,6 +2,7 @@
 //! bytes. Where a value has more than 7 bits, its block is read group by group.
 
 use core::arch::x86_64::*;
+use core::ops::Range;
 
 use super::avx2::{read_group, read_widths};
 use super::{GROUPS, Kind, LOW, MASK_CODES, Scratch, WIDEST, WINDOW, Window};
@@ -70,6 +71,7 @@ const NATURAL: [u8; 64] = {
 pub(super) fn read_segment(
     window: &Window,
     kind: Kind,
+    needed: &Range<usize>,
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Scratch,
@@ -85,7 +87,7 @@ pub(super) fn read_segment(
     };
     let (at, raw) = read_masks(window, kind, at, groups, scratch);
     place_masks(&mut used[..count], scratch);
-    window.is_read(read_values(window, at, blocks, scratch), raw)
+    window.is_read(read_values(window, at, needed, blocks, scratch), raw)
 }
 
 /// Lists the groups that are there. Returns their number.
@@ -200,19 +202,29 @@ fn place_masks(used: &mut [u8], scratch: &mut Blocks) {
 
 /// Reads the values. Returns the position after them.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn read_values(window: &Window, mut at: usize, blocks: &mut [[i16; 64]], scratch: &Blocks) -> usize {
+fn read_values(
+    window: &Window,
+    mut at: usize,
+    needed: &Range<usize>,
+    blocks: &mut [[i16; 64]],
+    scratch: &Blocks,
+) -> usize {
+    let (before, sizes) = scratch.sizes[..blocks.len()].split_at(needed.start);
+    let (sizes, after) = sizes.split_at(needed.len());
+    let sum = |sizes: &[u16]| sizes.iter().map(|size| usize::from(*size)).sum::<usize>();
+    at += sum(before);
+
     let spread = bytes!(i => i & 8);
     let following = bytes!(i => i % 8);
     let products = bytes!(i => (i / 8) * (i % 8));
     let lanes = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 3, 7, 15, 31, 63, 127, 0, 0, 0, 0, 0, 0, 0, 0));
     let halves = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 4, 8, 16, 32, 64, 0, 0, 0, 0, 0, 0, 0, 0));
     let natural = load64(&NATURAL);
-    let of_blocks = scratch
-        .widths
+    let of_blocks = scratch.widths[needed.clone()]
         .iter()
-        .zip(&scratch.masks)
-        .zip(scratch.starts.iter().zip(&scratch.sizes));
-    for (block, ((&widths, &masks), (starts, &size))) in blocks.iter_mut().zip(of_blocks) {
+        .zip(&scratch.masks[needed.start..])
+        .zip(scratch.starts[needed.start..].iter().zip(sizes));
+    for (block, ((&widths, &masks), (starts, &size))) in blocks[needed.clone()].iter_mut().zip(of_blocks) {
         if masks == 0 {
             *block = [0; 64];
             continue;
@@ -249,7 +261,7 @@ fn read_values(window: &Window, mut at: usize, blocks: &mut [[i16; 64]], scratch
         store_words(lower, _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(v, 1)));
         at += usize::from(size);
     }
-    at
+    at + sum(after)
 }
 
 /// Reads the values of a block group by group.

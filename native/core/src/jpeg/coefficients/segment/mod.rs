@@ -22,6 +22,8 @@ mod neon;
 mod scalar;
 mod write;
 
+use core::ops::Range;
+
 use super::tables::{MASKS, PROFILES};
 use super::{GROUPS, RUN, SEGMENT, position};
 use crate::simd::{Available, dispatch};
@@ -120,12 +122,14 @@ impl Scratch {
     }
 }
 
-/// Reads the AC coefficients of a segment. `blocks` receives 64 coefficients for each block in natural order, the first of
-/// them 0, and `used` the number of zigzag positions in use: 1, 10 or 64. Returns false if the bytes are corrupt.
+/// Reads the AC coefficients of a segment. `blocks` receives 64 coefficients for each needed block in natural order, the
+/// first of them 0, and `used` the number of zigzag positions in use: 1, 10 or 64. For blocks that are not needed they have
+/// no meaning. Returns false if the bytes are corrupt.
 pub(crate) fn read_segment(
     level: Available,
     window: &Window,
     kind: Kind,
+    needed: &Range<usize>,
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Scratch,
@@ -133,7 +137,7 @@ pub(crate) fn read_segment(
     dispatch!(
         level,
         [Avx512, Avx2, Neon],
-        read_segment(window, kind, blocks, used, scratch)
+        read_segment(window, kind, needed, blocks, used, scratch)
     )
 }
 
@@ -292,7 +296,7 @@ mod tests {
                 let mut all_used: Vec<Vec<u8>> = Vec::new();
                 for &level in Available::all() {
                     let (mut back, mut used) = (vec![[7; 64]; count], vec![0; count]);
-                    let read = read_segment(level, &window, kind, &mut back, &mut used, &mut scratch);
+                    let read = read_segment(level, &window, kind, &(0..count), &mut back, &mut used, &mut scratch);
                     assert!(read, "{} {seed}", level.level().name());
                     assert!(back == blocks, "{} {seed}", level.level().name());
                     for (block, used) in blocks.iter().zip(&used) {
@@ -302,6 +306,23 @@ mod tests {
                             [[1, 10], [64, 64]][usize::from(in_use(false))][usize::from(in_use(true))]
                         );
                     }
+                    let needed = seed as usize % 3 * count / 4..count - seed as usize % 2 * count / 4;
+                    let (mut part, mut used_part) = (vec![[7; 64]; count], vec![0; count]);
+                    assert!(read_segment(
+                        level,
+                        &window,
+                        kind,
+                        &needed,
+                        &mut part,
+                        &mut used_part,
+                        &mut scratch
+                    ));
+                    assert!(
+                        part[needed.clone()] == blocks[needed.clone()],
+                        "{} {seed}",
+                        level.level().name()
+                    );
+                    assert_eq!(used_part[needed.clone()], used[needed]);
                     all_used.push(used);
                 }
                 assert!(all_used.iter().all(|used| *used == all_used[0]));
@@ -324,7 +345,7 @@ mod tests {
             window.fill(&bytes);
             for &level in Available::all() {
                 let (mut back, mut used) = ([[0; 64]; 64], [0; 64]);
-                read_segment(level, &window, 0, &mut back, &mut used, &mut scratch);
+                read_segment(level, &window, 0, &(3..60), &mut back, &mut used, &mut scratch);
             }
         }
     }

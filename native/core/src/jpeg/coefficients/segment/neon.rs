@@ -1,6 +1,7 @@
 //! The values of a group are read in vectors; heads and masks as the specification reads them.
 
 use core::arch::aarch64::*;
+use core::ops::Range;
 
 use super::scalar::{self, Groups, read_groups};
 use super::{GROUPS, Kind, Scratch, WINDOW, Window};
@@ -27,6 +28,7 @@ const MOST: u16 = 9;
 pub(super) fn read_segment(
     window: &Window,
     kind: Kind,
+    needed: &Range<usize>,
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Scratch,
@@ -37,8 +39,9 @@ pub(super) fn read_segment(
     blocks.as_flattened_mut().fill(0);
     let parts = scratch.kinds[..count].iter().zip(&scratch.places).zip(&scratch.masks);
     for ((&kind, &place), &mask) in parts {
-        let (group, width) = (usize::from(kind / 16), kind % 16);
-        if let Some(to) = blocks[usize::from(place)].as_chunks_mut().0.get_mut(group) {
+        let (number, group, width) = (usize::from(place), usize::from(kind / 16), kind % 16);
+        let to = blocks[number].as_chunks_mut().0.get_mut(group);
+        if let Some(to) = to.filter(|_| needed.contains(&number)) {
             if width > MOST {
                 *to = scalar::read_group(window, at, mask, width.into());
             } else {
@@ -47,7 +50,7 @@ pub(super) fn read_segment(
         }
         at += mask.count_ones() as usize * usize::from(width);
     }
-    for (block, used) in blocks.iter_mut().zip(used) {
+    for (block, used) in blocks.iter_mut().zip(used).take(needed.end).skip(needed.start) {
         if *used > 1 {
             put_in_order(block);
         }

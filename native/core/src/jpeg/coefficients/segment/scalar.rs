@@ -1,5 +1,7 @@
 //! The specification of how a segment is read.
 
+use core::ops::Range;
+
 use super::{GROUPS, Kind, MASK_CODES, RUN, Scratch, WIDEST, WIDTHS, Window, positions_in_use};
 use crate::jpeg::coefficients::{SEGMENT, position};
 
@@ -7,6 +9,7 @@ use crate::jpeg::coefficients::{SEGMENT, position};
 pub(super) fn read_segment(
     window: &Window,
     kind: Kind,
+    needed: &Range<usize>,
     blocks: &mut [[i16; 64]],
     used: &mut [u8],
     scratch: &mut Scratch,
@@ -17,10 +20,12 @@ pub(super) fn read_segment(
     blocks.as_flattened_mut().fill(0);
     for i in 0..count {
         let (group, width) = (usize::from(scratch.kinds[i] / 16), u32::from(scratch.kinds[i] % 16));
-        let block = &mut blocks[usize::from(scratch.places[i])];
-        let values = read_group(window, at, scratch.masks[i], width);
-        for (coefficient, value) in values.into_iter().enumerate() {
-            block[position(group, coefficient)] = value;
+        let number = usize::from(scratch.places[i]);
+        if needed.contains(&number) {
+            let values = read_group(window, at, scratch.masks[i], width);
+            for (coefficient, value) in values.into_iter().enumerate() {
+                blocks[number][position(group, coefficient)] = value;
+            }
         }
         at += (scratch.masks[i].count_ones() * width) as usize;
     }
