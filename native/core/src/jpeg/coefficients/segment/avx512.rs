@@ -7,8 +7,12 @@ use core::ops::Range;
 use super::avx2::{read_group, read_widths};
 use super::{GROUPS, Kind, LOW, MASK_CODES, Scratch, WIDEST, WINDOW, Window};
 use crate::jpeg::coefficients::{SEGMENT, position};
-use crate::simd::avx512::{load_words, load64, store_words, store64};
+use crate::simd::avx512::{load64, store_words, store64};
 
+/// The widths that do not fit in bytes have this bit.
+const EIGHTS: u64 = 0x0808_0808_0808_0808;
+/// The most bits of a block's values that are in a vector of 64 bytes, wherever they begin in its first byte.
+const VECTOR_BITS: u16 = 505;
 /// Groups of 8 blocks.
 const CHUNK: usize = 8 * GROUPS;
 
@@ -229,13 +233,12 @@ fn read_values(
             *block = [0; 64];
             continue;
         }
-        if widths & 0x0808_0808_0808_0808 != 0 {
-            read_wide(window, at, widths, masks, block);
-            at += usize::from(size);
-            continue;
-        }
-        let starts = _mm512_add_epi64(load_starts(starts), _mm512_set1_epi64((at % 8) as i64));
-        let first = _mm512_shuffle_epi8(_mm512_srli_epi64(starts, 3), spread);
+        // Groups of a width of 8 and more, or all if they do not fit in a vector.
+        let wide = if size > VECTOR_BITS { EIGHTS } else { widths & EIGHTS };
+        let wide_masks = masks & (wide >> 3) * 255;
+        let masks = masks & !wide_masks;
+        let firsts = _mm512_add_epi64(load_starts(starts), _mm512_set1_epi64((at % 8) as i64));
+        let first = _mm512_shuffle_epi8(_mm512_srli_epi64(firsts, 3), spread);
         let bytes = load64(&window.bytes[(at / 8) & (WINDOW - 1)..]);
         let bytes = _mm512_permutexvar_epi8(_mm512_add_epi8(first, following), bytes);
         // The rank of each coefficient among those of its group, times the width, is where its value begins.
@@ -244,13 +247,13 @@ fn read_values(
         let ranks = _mm512_add_epi8(ranks, _mm512_slli_epi64(ranks, 16));
         let ranks = _mm512_add_epi8(ranks, _mm512_slli_epi64(ranks, 32));
         let ranks = _mm512_sub_epi8(ranks, ones);
-        let widths = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(widths as i64));
-        let widths = _mm512_shuffle_epi8(widths, spread);
-        let products = _mm512_permutexvar_epi8(_mm512_or_si512(ranks, _mm512_slli_epi16(widths, 3)), products);
-        let within = _mm512_shuffle_epi8(_mm512_and_si512(starts, _mm512_set1_epi64(7)), spread);
+        let bits = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(widths as i64));
+        let bits = _mm512_shuffle_epi8(bits, spread);
+        let products = _mm512_permutexvar_epi8(_mm512_or_si512(ranks, _mm512_slli_epi16(bits, 3)), products);
+        let within = _mm512_shuffle_epi8(_mm512_and_si512(firsts, _mm512_set1_epi64(7)), spread);
         let v = _mm512_multishift_epi64_epi8(_mm512_add_epi8(products, within), bytes);
-        let v = _mm512_and_si512(v, _mm512_shuffle_epi8(lanes, widths));
-        let v = _mm512_maskz_sub_epi8(masks, v, _mm512_shuffle_epi8(halves, widths));
+        let v = _mm512_and_si512(v, _mm512_shuffle_epi8(lanes, bits));
+        let v = _mm512_maskz_sub_epi8(masks, v, _mm512_shuffle_epi8(halves, bits));
         let positive = masks & !_mm512_movepi8_mask(v);
         let v = _mm512_mask_add_epi8(v, positive, v, _mm512_set1_epi8(1));
         let v = _mm512_permutexvar_epi8(natural, v);
@@ -259,33 +262,27 @@ fn read_values(
         };
         store_words(upper, _mm512_cvtepi8_epi16(_mm512_castsi512_si256(v)));
         store_words(lower, _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(v, 1)));
+        if wide_masks != 0 {
+            read_wide(window, at, (widths, wide_masks), starts, block);
+        }
         at += usize::from(size);
     }
     at + sum(after)
 }
 
-/// Reads the values of a block group by group.
+/// Reads the values of those groups of a block that have masks.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn read_wide(window: &Window, mut at: usize, widths: u64, masks: u64, block: &mut [i16; 64]) {
-    let mut groups = [[0; 8]; GROUPS];
-    for group in (0..GROUPS).filter(|group| widths >> (8 * group) & 255 != 0) {
+fn read_wide(window: &Window, at: usize, (widths, masks): (u64, u64), starts: &[u16; GROUPS], block: &mut [i16; 64]) {
+    for (group, &start) in starts.iter().enumerate() {
         let (width, mask) = ((widths >> (8 * group)) as u8, (masks >> (8 * group)) as u8);
-        groups[group] = read_group(window, at, mask, width.into());
-        at += mask.count_ones() as usize * usize::from(width);
+        if mask != 0 {
+            let values = read_group(window, at + usize::from(start), mask, width.into());
+            for (i, value) in values.into_iter().enumerate() {
+                block[position(group, i)] = value;
+            }
+        }
     }
-    let [low, high] = groups.as_flattened().as_chunks::<32>().0 else {
-        unreachable!("a block has two halves");
-    };
-    let (low, high) = (load_words(low), load_words(high));
-    let natural = load64(&NATURAL);
-    let [upper, lower] = block.as_chunks_mut::<32>().0 else {
-        unreachable!("a block has two halves");
-    };
-    let from = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(natural));
-    store_words(upper, _mm512_permutex2var_epi16(low, from, high));
-    let from = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(natural, 1));
-    store_words(lower, _mm512_permutex2var_epi16(low, from, high));
 }
 
 #[inline]
