@@ -235,7 +235,7 @@ fn read_values(
         }
         // Groups of a width of 8 and more, or all if they do not fit in a vector.
         let wide = if size > VECTOR_BITS { EIGHTS } else { widths & EIGHTS };
-        let wide_masks = masks & (wide >> 3) * 255;
+        let wide_masks = masks & ((wide >> 3) * 255);
         let masks = masks & !wide_masks;
         let firsts = _mm512_add_epi64(load_starts(starts), _mm512_set1_epi64((at % 8) as i64));
         let first = _mm512_shuffle_epi8(_mm512_srli_epi64(firsts, 3), spread);
