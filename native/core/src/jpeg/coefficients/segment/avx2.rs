@@ -49,6 +49,8 @@ pub(super) struct Groups {
     kinds: [u8; LIST],
     places: [u16; LIST],
     masks: [u8; LIST],
+    /// Where the groups of each block begin in these lists.
+    firsts: [u16; SEGMENT + 1],
 }
 
 /// The most groups, and space for eight more.
@@ -71,6 +73,7 @@ impl Groups {
             kinds: [0; LIST],
             places: [0; LIST],
             masks: [0; LIST],
+            firsts: [0; SEGMENT + 1],
         }
     }
 }
@@ -171,6 +174,7 @@ fn list_groups(widths: &[u64], scratch: &mut Groups) -> Option<usize> {
             store_8_words(to_places, places);
         }
         groups += (!empty).count_ones() as usize;
+        scratch.firsts[i + 1] = groups as u16;
     }
     // The last eight masks may be more than the list has: those of width 0 take no bits.
     scratch.kinds[groups..][..8].fill(0);
@@ -227,19 +231,15 @@ fn read_values(
             .map(|(kind, mask)| mask.count_ones() as usize * usize::from(kind & 15))
             .sum()
     };
-    let places = &scratch.places[..groups];
-    let [first, end] =
-        [needed.start, needed.end].map(|block| places.partition_point(|&place| usize::from(place) < GROUPS * block));
+    let [first, end] = [needed.start, needed.end].map(|block| usize::from(scratch.firsts[block]));
     at += size(&scratch.kinds[..first], &scratch.masks[..first]);
     let narrow = &mut scratch.narrow[..needed.end];
     narrow[needed.start..].fill([[0; 8]; GROUPS]);
     let mut wide_count = 0;
-    let lists = scratch.kinds[..end]
-        .iter()
-        .zip(&places[..end])
-        .zip(&scratch.masks)
-        .enumerate();
-    for (number, ((&kind, &place), &mask)) in lists.skip(first) {
+    let list = first..end;
+    let kinds = scratch.kinds[list.clone()].iter();
+    let parts = kinds.zip(&scratch.places[list.clone()]).zip(&scratch.masks[list]);
+    for (number, ((&kind, &place), &mask)) in (first..).zip(parts) {
         let width = usize::from(kind & 15);
         if let Some(group) = narrow.as_flattened_mut().get_mut(usize::from(place)) {
             *group = read_narrow_group(window.bits(at), mask, width);
