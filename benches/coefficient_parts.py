@@ -3,19 +3,17 @@
 For every JPEG of a folder, its record, and 200 crops of RandomResizedCrop (scale 0.08 to 1): the bytes of the head with
 the DC coefficients, which are all that 1/8 reads; those and the rows of MCUs that a crop covers; the same in pages of
 4 KiB, which a copy of a remote object has; and the rows that the crops of several epochs cover together, of which a
-cache has those of all epochs so far. Shares are of the bytes of all records. Nothing is timed. ``--least`` and
-``--most`` choose images by their megapixels.
+cache has those of all epochs so far. Shares are of the bytes of all records. Nothing is timed.
 """
 
 from __future__ import annotations
 
-import argparse
 import struct
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import pairwise
 
 import numpy as np
-from harness import images_folder, jpegs
+from harness import arguments, images_folder, jpegs
 
 from penstock import _native
 from penstock import transforms as T
@@ -24,6 +22,8 @@ from penstock.sample import SampleKeys
 
 DRAWS = 200
 EPOCHS = (2, 5)
+MEGAPIXELS = (0, 1.5, 4, 8.5, float("inf"))
+"""Limits of the rows of the table."""
 PAGE = 4096
 FRAMES = (0xC0, 0xC1, 0xC2)
 
@@ -69,27 +69,24 @@ def shares(record: bytes, first: int) -> Iterator[float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", type=Path)
-    parser.add_argument("--least", type=float, default=0.0)
-    parser.add_argument("--most", type=float, default=1e9)
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=1)
     found = []
     for path in jpegs(images_folder(options.images)):
         content = path.read_bytes()
         width, height = _native.sizes([content])[0].tolist()
-        if not options.least <= width * height / 1e6 < options.most:
-            continue
         try:
             record = _native.coefficients_from_jpeg(content)
         except PenstockError:
             continue  # it stays a file
         found.append([width * height / 1e6, *shares(record, DRAWS * len(found))])
-    pixels, *parts = np.array(found).T
     print("| images | megapixels | KB of a record | 1/8 | crop | 1/8, pages | crop, pages |", end=" ")
     print(" | ".join(f"rows of {epochs} epochs" for epochs in EPOCHS), f"|\n{'|---' * 9}|")
-    said = " | ".join(f"{part.sum() / parts[0].sum():.2f}" for part in parts[1:])
-    print(f"| {len(found)} | {pixels.mean():.1f} | {parts[0].mean() / 1e3:.0f} | {said} |")
+    all_parts = np.array(found)
+    for least, most in pairwise(MEGAPIXELS):
+        pixels, *parts = all_parts[(all_parts[:, 0] >= least) & (all_parts[:, 0] < most)].T
+        if len(pixels):
+            said = " | ".join(f"{part.sum() / parts[0].sum():.2f}" for part in parts[1:])
+            print(f"| {len(pixels)} | {pixels.mean():.1f} | {parts[0].mean() / 1e3:.0f} | {said} |")
 
 
 if __name__ == "__main__":
