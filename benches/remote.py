@@ -8,6 +8,10 @@ server (``tests/servers/s3``) works on the same processors: what it takes of the
 reader takes. The task "spare" is the same with one thread, which on a machine with two processors leaves one of them to
 the requests and to the server.
 
+The task "forms": T1 with two threads, 50 ms before each answer and an empty cache, from packs of the same photographs
+as files, as files with tiles, and as coefficients; at the server's own rate, and at 40 MB/s. Rates are those of a whole
+epoch, from `ps.open` on. A reader takes no tiles that lie beside a pack in object storage: it makes its own indices.
+
 The task "rivals": T1 in two epochs, with 50 ms before each answer, by penstock and by other libraries in turns, each
 from its own format of the same JPEGs. Every turn is a new program with an empty cache; the second epoch is another
 order with what the first left in the cache. Each has two workers, the settings that its documentation recommends, and
@@ -57,6 +61,11 @@ Run = Callable[[int], float]
 """Runs an epoch of that number; gives images a second."""
 REPEATS = 32
 """How often each photograph is in the pack."""
+FORMS = {"files": {"index": "none"}, "tiles": {"index": "tiles"}, "coefficients": {"transcode": "coefficients"}}
+"""Options of `pack`, by the name of the pack."""
+FORM_REPEATS = 8
+RATES = (0, 40_000_000)
+"""Bytes a second of the server; 0: no limit."""
 RIVALS = (
     ("LitData", "litdata", "litdata"),
     ("MosaicML Streaming (community fork)", "streaming", "streaming-community"),
@@ -78,7 +87,9 @@ class Network:
     server_us: list[float] = field(default_factory=list)
 
 
-def run_epoch(store: ps.stores.Store, started: float, epoch: int, workers: int) -> tuple[float, float]:
+def run_epoch(
+    store: ps.stores.Store, started: float, epoch: int, workers: int, index: str | None = None
+) -> tuple[float, float]:
     """Images a second after the first second of an epoch, and when the first batch came."""
     transform: list[T.Op] = [
         T.Decode(),
@@ -87,7 +98,7 @@ def run_epoch(store: ps.stores.Store, started: float, epoch: int, workers: int) 
         T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD),
     ]
     transform.append(T.ToLayout("CHW", "float32"))
-    dataset = ps.StoreDataset(store, transform=transform, index=None)
+    dataset = ps.StoreDataset(store, transform=transform, index=index)
     loader = ps.DataLoader(dataset, BATCH, shuffle=True, seed=epoch, num_workers=workers)
     first, begun, images = 0.0, 0.0, 0
     for batch in loader:
@@ -161,6 +172,51 @@ def measure_latencies(server: S3Server, images: list[Path], folder: Path, rounds
                 timings[name].rates.append(rate)
             print(f"  round {turn}/{rounds} {name:<30} {rate:10.1f} images/s", file=sys.stderr)
     report(timings, networks)
+
+
+def measure_forms(server: S3Server, images: list[Path], folder: Path, rounds: int) -> None:
+    """Packs of files, with tiles, and of coefficients."""
+    for name, given in FORMS.items():
+        with tempfile.TemporaryDirectory() as once:
+            records = [{"image": path, "label": at % 1000} for at, path in enumerate(images)]
+            ps.pack(records, Path(once) / "once.lmdb", **{"index": "none", **given})
+            with ps.open(Path(once) / "once.lmdb") as store:
+                stored = [
+                    {**each.fields, "image": bytes(each.fields["image"])}
+                    for each in store.read_stored(range(len(store)))
+                ]
+        ps.pack(stored * FORM_REPEATS, folder / f"{name}.lmdb", index=given.get("index", "none"))
+    names = {
+        (name, rate): f"{name}, {f'{rate / 1e6:.0f} MB/s' if rate else 'no limit'}" for rate in RATES for name in FORMS
+    }
+    timings = {each: Timing(said, "images/s") for each, said in names.items()}
+    networks = {each: Network() for each in names}
+    for turn in range(1 + rounds):
+        for (name, rate), timing in timings.items():
+            with tempfile.TemporaryDirectory() as cache:
+                server.set_faults(latency_ms=50, bytes_per_second=rate)
+                started, used = time.perf_counter(), time.process_time()
+                with ps.open(f"s3://bucket/{name}.lmdb", storage_options=server.options, cache=cache) as store:
+                    _, first = run_epoch(store, started, turn, 2, "auto")
+                    count, seconds, used = len(store), time.perf_counter() - started, time.process_time() - used
+                counts, network = server.count(), networks[name, rate]
+            print(f"  round {turn}/{rounds} {timing.name:<30} {seconds:10.2f} s", file=sys.stderr)
+            if turn:
+                timing.rates.append(count / seconds)
+                network.first_batch_s.append(first)
+                network.requests.append(counts["requests"] / count)
+                network.nbytes.append(counts["bytes"] / count)
+                network.reader_us.append(used / count * 1e6)
+    columns = "candidate", "s an epoch", "images/s", "spread", "against files (lowest - highest)", "first batch, s"
+    more = "requests an image", "KB an image", "processor time of reader, us an image"
+    print(f"| {' | '.join(columns + more)} |\n{'|---' * 9}|")
+    for (name, rate), timing in timings.items():
+        middle, low, high = ratio(timing, timings["files", rate])
+        network = networks[name, rate]
+        asked = f"{np.median(network.requests):.2f} | {np.median(network.nbytes) / 1e3:.1f}"
+        rate_said = f"{timing.median:,.0f} | ±{timing.spread:.0%} | {middle:.2f} ({low:.2f} - {high:.2f})"
+        first, used = np.median(network.first_batch_s), np.median(network.reader_us)
+        print(f"| {timing.name} | {count / timing.median:.2f} | {rate_said} | {first:.2f} | {asked} | {used:.0f} |")
 
 
 def report(timings: dict[str, Timing], networks: dict[str, Network]) -> None:
@@ -261,7 +317,7 @@ def report_rivals(epochs: dict[str, list[Epoch]]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    options = arguments(__doc__, rounds=5, tasks=("latencies", "spare", "rivals"))
+    options = arguments(__doc__, rounds=5, tasks=("latencies", "spare", "forms", "rivals"))
     images = images_folder(options.images)
     program = build()
     if program is None:
@@ -276,6 +332,9 @@ def main() -> None:
             if "spare" in options.tasks:
                 print("\n### One thread\n")
                 measure_latencies(server, list(jpegs(images)), folder, options.rounds, 1)
+            if "forms" in options.tasks:
+                print(f"\n### Files, tiles and coefficients, 50 ms, {FORM_REPEATS * len(jpegs(images))} JPEGs\n")
+                measure_forms(server, list(jpegs(images)), folder, options.rounds)
             if "rivals" in options.tasks:
                 measure_rivals(server, images, folder, options.rounds)
 
