@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol, Self
 
 import numpy as np
@@ -18,10 +20,11 @@ from penstock.errors import ArgumentError
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Order
 from penstock.loader.position import Position
-from penstock.loader.stats import LoaderRates, QueueStats, RemoteStats, Stats, WorkerStats, make_stages
+from penstock.loader.stats import EpochTime, LoaderRates, QueueStats, RemoteStats, Stats, WorkerStats, make_stages
 from penstock.loader.tuning import LoaderTuner
 from penstock.repairs import Repaired
 from penstock.sample import Batch, State
+from penstock.system.system_files import SystemFiles
 from penstock.trace import STAGES, Observer, Trace
 from penstock.workers.base import NOTHING, Backend, Task, TaskResult
 from penstock.workers.left_out import LeftOut
@@ -38,6 +41,12 @@ _MOST: Final = 256
 
 _LIBRARIES: Final = frozenset({"numpy", "torch", "torchvision", "penstock"})
 """Whose ``nbytes`` is asked for: a property of a user's own class may do anything."""
+
+_RECENT_NS: Final = 300 * 10**9
+_SNAPSHOT_NS: Final = 30 * 10**9
+"""A verdict is of so much time; between two snapshots is so much."""
+
+_TICK_NS: Final = 10**9 // os.sysconf("SC_CLK_TCK")
 
 _Times = dict[str, tuple[int, int]]
 
@@ -76,11 +85,15 @@ class LoaderCounters:
         self._newest: tuple[Task, Sequence[LeftOut]] | None = None  # of the batch delivered last
         self.publisher: Observer | None = None  # of penstock.loader.live, one of the observers
         self.tuner: LoaderTuner | None = None  # where the loader chooses its workers
+        self._epoch_time, self._begun_ns = EpochTime(), (0, 0)
+        self._worker_cpu_ns: dict[int, int] = {}  # by process; also of those that have ended
+        self._recent: deque[Stats] = deque(maxlen=_RECENT_NS // _SNAPSHOT_NS + 1)
+        self._due_ns = 0
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
         here = {"_traces", "_retired", "_retired_remote", "_worker_batches", "_iterators", "_observers", "_newest"}
-        here |= {"publisher", "tuner"}
+        here |= {"publisher", "tuner", "_epoch_time", "_begun_ns", "_worker_cpu_ns", "_recent", "_due_ns"}
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, State]) -> None:
@@ -92,17 +105,36 @@ class LoaderCounters:
         """Return a trace that counts from now on; by default a new one."""
         if trace is None:
             trace = Trace(next((each for each in self._observers if each.observes_work), None))
+        if not self._traces:
+            self._begun_ns = time.perf_counter_ns(), time.process_time_ns()
         self._traces.append(trace)
         return trace
 
     def retire(self, trace: Trace) -> None:
         """Add up a trace that grows no more."""
         if trace in self._traces:
+            self._epoch_time = self._measure_epochs()
+            self._begun_ns = time.perf_counter_ns(), time.process_time_ns()
             self._traces.remove(trace)
             self._retired = _sum(self._retired, trace.total_by_worker())
             self._retired_remote += RemoteStats(**trace.remote())
             for observer in self._observers:
                 observer.end_epoch()
+
+    def _measure_epochs(self) -> EpochTime:
+        """Return the time in which an epoch was under way, up to now."""
+        if not self._traces:
+            return self._epoch_time
+        files, cpu_ns = SystemFiles(), self._worker_cpu_ns
+        for pid in self.list_worker_pids():
+            words = (files.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()[11:13]
+            cpu_ns[pid] = max(cpu_ns.get(pid, 0), sum(map(int, words)) * _TICK_NS)
+        before, (time_ns, own_ns) = self._epoch_time, self._begun_ns
+        return EpochTime(
+            before.time_ns + time.perf_counter_ns() - time_ns,
+            before.cpu_ns + time.process_time_ns() - own_ns,
+            sum(cpu_ns.values()),
+        )
 
     def watch(self, iterator: _HasQueue) -> None:
         """Look at this iterator's batches for :meth:`stats`, as long as it lives."""
@@ -134,6 +166,8 @@ class LoaderCounters:
         if done.repaired:
             self._repaired_count += len(done.repaired)
             self._repaired.extend(done.repaired)
+        if time.perf_counter_ns() >= self._due_ns:
+            self.stats()
         if self._observers:
             for observer in self._observers:
                 observer.delivered(done.rows)
@@ -179,12 +213,18 @@ class LoaderCounters:
             WorkerStats(worker, make_stages(times), self._worker_batches.get(worker, 0))
             for worker, times in workers.items()
         ]
-        return Stats(
+        now = Stats(
             make_stages(total), self._batches, self._samples, total["wait"][0], self.left_out_log.count,
             self._repaired_count, tuple(each), self._measured_nbytes / max(1, self._measured_samples),
             sum((queue for queue in queues if queue.limit), QueueStats()), time.perf_counter_ns(), remote,
-            () if self.tuner is None else tuple(self.tuner.changes),
+            () if self.tuner is None else tuple(self.tuner.changes), self._measure_epochs(),
         )  # fmt: skip
+        recent = list(self._recent)
+        if now.taken_ns >= self._due_ns:
+            self._due_ns = now.taken_ns + _SNAPSHOT_NS
+            self._recent.append(now)
+        old = [each for each in recent if now.taken_ns - each.taken_ns >= _RECENT_NS]
+        return replace(now, earlier=(old[-1:] or recent[:1])[0]) if recent else now
 
 
 class PeriodicReport(Observer):

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Final
 
-from penstock.loader.tuning import SettingChange
+from penstock.loader.tuning import SettingChange, find_cores
+from penstock.system.system_files import SystemFiles
 from penstock.trace import STAGES
 from penstock.wording import counted, format_bytes
 
-__all__ = ["LoaderRates", "QueueStats", "RemoteStats", "StageStats", "Stats", "WorkerStats", "make_stages"]
+__all__ = [
+    "EpochTime", "LoaderRates", "QueueStats", "RemoteStats", "StageStats", "Stats", "WorkerStats", "make_stages",
+]  # fmt: skip
+
+_KEEPS_UP: Final = 0.02
+"""Part of its time that a loop may wait for a loader that keeps up."""
+_ONLY_WAITS: Final = 0.9
+"""Part of the time above which the loop itself takes too little for an estimate."""
+_IS_BUSY: Final = 0.85
+"""Part of their time for which all workers, or all cores, must compute for an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,28 @@ class RemoteStats:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochTime:
+    """Time in which an epoch was under way.
+
+    Parameters
+    ----------
+    time_ns : int
+        Nanoseconds; epochs that overlap count once.
+    cpu_ns : int
+        Processor time of this process in it, over all its threads.
+    worker_cpu_ns : int
+        Processor time of the worker processes.
+    """
+
+    time_ns: int = 0
+    cpu_ns: int = 0
+    worker_cpu_ns: int = 0
+
+    def __sub__(self, other: EpochTime) -> EpochTime:
+        return EpochTime(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A snapshot of a loader's counters since its construction.
 
@@ -207,6 +241,10 @@ class Stats:
         What was fetched from remote stores.
     changes : tuple of SettingChange
         The newest 64 changes of the workers of a loader with ``num_workers="auto"``, oldest first.
+    epoch_time : EpochTime
+        In which an epoch was under way; not compared by ``==``.
+    earlier : Stats, optional
+        A snapshot of some five minutes before, or the first one; not compared by ``==``.
     """
 
     stages: tuple[StageStats, ...]
@@ -221,6 +259,13 @@ class Stats:
     taken_ns: int = field(default=0, compare=False, repr=False)
     remote: RemoteStats = RemoteStats()
     changes: tuple[SettingChange, ...] = ()
+    epoch_time: EpochTime = field(default=EpochTime(), compare=False, repr=False)
+    earlier: Stats | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def verdict(self) -> str:
+        """Return :attr:`LoaderRates.verdict` of the last five minutes; empty before there are batches."""
+        return "" if self.earlier is None else self.since(self.earlier).verdict
 
     @property
     def nbytes(self) -> int:
@@ -249,6 +294,7 @@ class Stats:
             all_batches=self.batches,
             all_samples=self.samples,
             remote=self.remote - before.remote,
+            epoch_time=self.epoch_time - before.epoch_time,
         )
 
     def __getitem__(self, stage: str) -> StageStats:
@@ -272,6 +318,7 @@ class Stats:
         if self.changes:
             lines += ["", *(f"from batch {each.batches}: {each}" for each in self.changes[-8:])]
         lines += ["", str(self.remote)] if self.remote else []
+        lines += ["", self.verdict] if self.verdict else []
         return "\n".join(lines)
 
 
@@ -308,6 +355,8 @@ class LoaderRates:
         At the end of the span.
     remote : RemoteStats
         What was fetched in it from remote stores.
+    epoch_time : EpochTime
+        The part of the span in which an epoch was under way.
     """
 
     seconds: float
@@ -323,6 +372,42 @@ class LoaderRates:
     all_batches: int
     all_samples: int
     remote: RemoteStats = RemoteStats()
+    epoch_time: EpochTime = EpochTime()
+
+    @property
+    def verdict(self) -> str:
+        """How much the loop waited, for what, and what would end that, in a sentence; empty if nothing was delivered.
+
+        The last is an estimate, by arithmetic on what was measured: the processor time of the workers for a sample,
+        times the samples that the loop would take per second if it did not wait. It is made only where all workers, or
+        all cores, have computed nearly all the time: then neither a disk nor the interpreter's lock is what they wait
+        for. Time in which no epoch is under way is not counted; time in which the loop does something else, such as a
+        validation in the middle of an epoch, is the loop's. ``penstock doctor`` tries what this only computes.
+        """
+        seconds = self.epoch_time.time_ns / 1e9
+        if not self.samples or seconds <= 0:
+            return ""
+        waiting = min(1.0, self.waiting * self.seconds / seconds)
+        span = f"{self.seconds:.0f} s" if self.seconds < 90 else f"{self.seconds / 60:.0f} min"
+        first = f"in the last {span} the loop waited {waiting:.0%} of its time"
+        if waiting < _KEEPS_UP:
+            return f"{first}: the loader keeps up"
+        stage = max(self.stages, key=lambda name: self.stages[name])
+        most = f"; {stage} is {self.stages[stage]:.0%} of the work" if self.stages[stage] else ""
+        return f"{first}{most}; {self._estimate(waiting, seconds) or 'penstock doctor finds what would end it'}"
+
+    def _estimate(self, waiting: float, seconds: float) -> str:
+        """Return how many workers or cores would end the waiting; empty where that cannot be known."""
+        cores, workers = find_cores(SystemFiles()), sum(share > 0 for share in self.busy.values())
+        work_s = sum(self.us_per_sample.values()) * self.samples / 1e6
+        cpu_s = (self.epoch_time.worker_cpu_ns or self.epoch_time.cpu_ns) / 1e9
+        used = min(work_s, cpu_s) / seconds  # cores
+        if waiting > _ONLY_WAITS or used < _IS_BUSY * (min(workers, cores) or waiting):
+            return ""
+        needed = max(math.ceil(used / (1 - waiting)), workers + 1)
+        if needed <= cores:
+            return f"an estimate: {counted(needed, 'worker')} instead of {workers} would end it"
+        return f"an estimate: {counted(needed - cores, 'more core')} would end it, with {counted(needed, 'worker')}"
 
     def __str__(self) -> str:
         parts = [f"{self.samples_per_s:,.0f} samples/s", f"waiting {self.waiting:.0%}"]
