@@ -224,8 +224,8 @@ def test_prometheus_reads_each_line() -> None:
             assert found[1] == names[-1]
             assert 'loader="a\\"b\\\\c\\n"' in found[2]
             float(found[3])
-    assert "penstock_loader_samples_total" in names
-    assert re.search(r"penstock_loader_samples_total\{.*\} 20$", text, re.MULTILINE)
+    assert "penstock_samples_total" in names
+    assert re.search(r"penstock_samples_total\{.*\} 20$", text, re.MULTILINE)
     assert re.search(r'stage_seconds_total\{.*stage="read",worker="0"\}', text)
 
 
@@ -233,7 +233,7 @@ def test_prometheus_needs_no_labels() -> None:
     """Then there are no braces."""
     text = format_prometheus(ps.DataLoader(Samples()).stats())
 
-    assert "\npenstock_loader_batches_total 0\n" in text
+    assert "\npenstock_batches_total 0\n" in text
 
 
 def test_open_telemetry_reads_when_it_exports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,13 +252,13 @@ def test_open_telemetry_reads_when_it_exports(monkeypatch: pytest.MonkeyPatch) -
 
     loader = ps.DataLoader(Samples(20), 5)
     observe(Meter(), loader)
-    before = instruments["penstock.loader.samples"](None)
+    before = instruments["penstock.samples"](None)
     list(loader)
 
     assert before == [(0, None)]
-    assert instruments["penstock.loader.samples"](None) == [(20, None)]
-    assert instruments["penstock.loader.ready_batches"](None) == [(0, None)]
-    stages = {labels["stage"]: seconds for seconds, labels in instruments["penstock.loader.stage_seconds"](None)}
+    assert instruments["penstock.samples"](None) == [(20, None)]
+    assert instruments["penstock.ready_batches"](None) == [(0, None)]
+    stages = {labels["stage"]: seconds for seconds, labels in instruments["penstock.stage_seconds"](None)}
     assert stages["read"] > 0
 
 

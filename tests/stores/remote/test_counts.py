@@ -153,4 +153,4 @@ def test_counts_are_shown_and_written() -> None:
     scalars = list_scalars(rates)
     assert (scalars["remote/hit_rate"], scalars["remote/nbytes_per_s"]) == (0.5, 1_500_000)
     assert (scalars["remote/latency_ms"], scalars["remote/waiting"], scalars["remote/retries"]) == (60, 0.25, 2)
-    assert "penstock_loader_remote_missed_bytes_total 2000000\n" in format_prometheus(after)
+    assert "penstock_remote_missed_bytes_total 2000000\n" in format_prometheus(after)
