@@ -7,7 +7,7 @@ Where to find what:
 - what a state holds, and how it is resumed: ``position.py``, ``state.py``
 - what becomes of samples that cannot be built: ``faults.py``; in a worker: ``penstock/workers/left_out.py``
 - what ``stats()``, ``progress()`` and ``report_to()`` count, show and write: ``stats.py``, ``counters.py``,
-  ``statistics.py``, ``progress.py``, ``metrics.py``
+  ``statistics.py``, ``progress.py``, ``metrics/``
 - what becomes of an interrupted cell of a notebook: ``interrupts.py``
 - what a loader with ``view=True`` tells viewers: ``live/``
 """

@@ -16,6 +16,7 @@ from penstock.trace import Observer
 from penstock.workers.left_out import LeftOut
 
 if TYPE_CHECKING:
+    from penstock.loader.metrics.serving import ServedMetrics
     from penstock.loader.progress import LoaderProgress
     from penstock.loader.recipe import Settings
 
@@ -112,6 +113,36 @@ class LoaderStatistics:
             If ``period_s`` is negative, or ``callback`` cannot be called.
         """
         return PeriodicReport(self._counters, callback, period_s)
+
+    def serve_metrics(self, port: int = 0, *, host: str = "127.0.0.1", name: str = "loader") -> ServedMetrics:
+        """Have Prometheus read the loader's counters by HTTP, in a thread that sleeps between requests.
+
+        A request reads what is counted anyway: it starts, draws and takes nothing. Metrics have the labels ``loader``
+        and ``rank``, and end with the loader. Worker processes and other forked children do not serve.
+
+        Parameters
+        ----------
+        port : int
+            0 takes a free one. Otherwise the rank on this machine is added (:func:`penstock.find_world`): the processes
+            of a job serve on one port each. Loaders of one process that are given the same port share it.
+        host : str
+            Who may ask: by default, programs of this machine; "0.0.0.0" lets any machine ask that reaches this one.
+        name : str
+            The label ``loader``, such as "train"; each loader of a port has a name of its own.
+
+        Returns
+        -------
+        ServedMetrics
+            Its ``url`` is where the metrics are; ``close()`` ends it; also a context manager.
+
+        Raises
+        ------
+        ArgumentError
+            If the port is taken or out of range, or another loader has the name.
+        """
+        from penstock.loader.metrics.serving import ServedMetrics
+
+        return ServedMetrics(self._counters, port, host, name)
 
     def add_observer(self, observer: Observer) -> None:
         """Tell an object of batches as they are delivered, and of the work of epochs that begin from now on.

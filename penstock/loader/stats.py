@@ -16,6 +16,8 @@ __all__ = [
     "EpochTime", "LoaderRates", "QueueStats", "RemoteStats", "StageStats", "Stats", "WorkerStats", "make_stages",
 ]  # fmt: skip
 
+_LEAST_S: Final = 10.0
+"""Seconds of an epoch of which something can be said."""
 _KEEPS_UP: Final = 0.02
 """Part of its time that a loop may wait for a loader that keeps up."""
 _ONLY_WAITS: Final = 0.9
@@ -264,7 +266,7 @@ class Stats:
 
     @property
     def verdict(self) -> str:
-        """Return :attr:`LoaderRates.verdict` of the last five minutes; empty before there are batches."""
+        """Return :attr:`LoaderRates.verdict` of the last five minutes."""
         return "" if self.earlier is None else self.since(self.earlier).verdict
 
     @property
@@ -376,7 +378,9 @@ class LoaderRates:
 
     @property
     def verdict(self) -> str:
-        """How much the loop waited, for what, and what would end that, in a sentence; empty if nothing was delivered.
+        """How much the loop waited, for what, and what would end that, in a sentence.
+
+        It is empty if nothing was delivered, or an epoch was under way for less than ten seconds.
 
         The last is an estimate, by arithmetic on what was measured: the processor time of the workers for a sample,
         times the samples that the loop would take per second if it did not wait. It is made only where all workers, or
@@ -385,7 +389,7 @@ class LoaderRates:
         validation in the middle of an epoch, is the loop's. ``penstock doctor`` tries what this only computes.
         """
         seconds = self.epoch_time.time_ns / 1e9
-        if not self.samples or seconds <= 0:
+        if not self.samples or seconds < _LEAST_S:
             return ""
         waiting = min(1.0, self.waiting * self.seconds / seconds)
         span = f"{self.seconds:.0f} s" if self.seconds < 90 else f"{self.seconds / 60:.0f} min"

@@ -101,8 +101,9 @@ def test_time_between_epochs_is_not_the_loops() -> None:
 
 
 def test_nothing_is_said_of_nothing() -> None:
-    """Before the first batch, and where none came."""
+    """Before the first batch, where none came, and of seconds."""
     assert make_rates(114, busy_s=1500, workers=5, cpu_s=1500, samples=0).verdict == ""
+    assert make_rates(2, busy_s=9, workers=1, cpu_s=9, epoch_s=9).verdict == ""
     assert ps.DataLoader(Samples()).stats().verdict == ""
 
 
@@ -153,8 +154,9 @@ def test_epochs_that_overlap_are_counted_once(monkeypatch: pytest.MonkeyPatch) -
     assert counters.stats().epoch_time.time_ns == 30 * S
 
 
-def test_worker_processes_are_measured_and_stay_counted() -> None:
+def test_worker_processes_are_measured_and_stay_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their processor time is there when they have ended; the table ends with the verdict."""
+    monkeypatch.setattr(stats_module, "_LEAST_S", 0.0)
 
     class Busy(Samples):
         def __getitem__(self, index: int) -> Any:
