@@ -167,13 +167,24 @@ def test_lines_of_any_kind_are_shown_or_passed_over(folder: Path, ask: Callable[
     file.append({"t": 1, "batches": 1, "samples": 1, "workers": {"0": 1}, "queue": "none", "stages": 3})
     slow = [{"ms": "1", "indices": "x", "store": "nothing://here", "record": 0, "key": "<img src=x>" * 999}, 3, None]
     file.append({"t": 2, "batches": 9, "samples": 9, "workers": {"0": {}}, "queue": [{}], "stages": None, "slow": slow})
-    file.append({"t": 3, "batches": 1e308, "samples": -1, "workers": [], "errors": [{"index": {}}, 3], "slow": {}})
+    file.append(
+        {
+            "t": 3,
+            "batches": 1e308,
+            "samples": -1,
+            "workers": [],
+            "errors": [{"index": {}}, 3],
+            "slow": {},
+            "verdict": "<b>",
+        }
+    )
     file.append({"t": {"a": 1}, "batches": True})
 
     [shown] = ask(attach="all").json("api/live/loaders")["loaders"]
 
     assert (shown["pid"], shown["dataset"], shown["store"]) == (0, "", "")
     assert [point["t"] for point in shown["points"]] == [2, 3]
+    assert shown["verdict"] == "<b>"
     assert len(shown["slow"]) == 1
     assert (shown["slow"][0]["picture"], shown["slow"][0]["key"]) == (None, "record 0")
 

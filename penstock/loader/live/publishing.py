@@ -145,10 +145,10 @@ def _describe_loader(settings: Settings, recipe: Recipe, host: str) -> dict[str,
 
 
 def _count(stats: Stats, counters: LoaderCounters) -> dict[str, object]:
-    """Sums since the loader was made; who reads them takes differences."""
+    """Sums since the loader was made; who reads them takes differences. And the verdict of five minutes."""
     values: dict[str, object] = {
         "t": time.time(), "batches": stats.batches, "samples": stats.samples, "wait_ns": stats.wait_ns,
-        "nbytes": stats.nbytes, "left_out": stats.left_out, "repaired": stats.repaired,
+        "nbytes": stats.nbytes, "left_out": stats.left_out, "repaired": stats.repaired, "verdict": stats.verdict,
         "stages": {each.stage: each.time_ns for each in stats.stages if each.stage != "wait"},
         "queue": [stats.queue.ready, stats.queue.under_way, stats.queue.limit],
         "workers": {str(each.worker): [each.time_ns, each.batches] for each in stats.workers},

@@ -43,7 +43,8 @@ function makeNumber(name) {
 }
 
 function makeCard() {
-  const title = el("h2"), about = el("p"), state = el("span", { class: "live-state", role: "status" });
+  const title = el("h2"), about = el("p"), verdict = el("p", { class: "live-verdict" });
+  const state = el("span", { class: "live-state", role: "status" });
   const names = ["samples/s", "waiting", "ready", "batch", "data/s", "fetched/s", "left out", "repaired"];
   const numbers = Object.fromEntries(names.map((name) => [name, makeNumber(name)]));
   const charts = CHARTS.map(makeChart);
@@ -58,7 +59,8 @@ function makeCard() {
     el("div", { class: "live-scroll", tabindex: 0, role: "region", "aria-label": "Numbers" }, el("table", {},
       el("thead", {}, el("tr", {}, COLUMNS.map(([name]) => el("th", { scope: "col" }, name)))), body)));
   const root = el("article", { class: "live-card" },
-    el("header", {}, title, state, about), el("dl", { class: "live-numbers" }, Object.values(numbers).map((n) => n.root)),
+    el("header", {}, title, state, about, verdict),
+    el("dl", { class: "live-numbers" }, Object.values(numbers).map((n) => n.root)),
     el("div", { class: "live-charts" }, charts.map((chart) => chart.root)), workersPart, slowPart, errorsPart, table);
   const card = { root, table, points: [], slowText: "", errorText: "" };
 
@@ -69,6 +71,7 @@ function makeCard() {
     const workersText = loader.num_workers ? `${loader.num_workers} ${loader.workers}` : "no workers";
     const process = `process ${loader.pid} on ${loader.host}`;
     about.textContent = [workersText, loader.script, process].filter(Boolean).join(" · ");
+    verdict.textContent = loader.verdict;
     const [name, sentence] = describeState(loader, now);
     state.className = `live-state is-${name}`;
     if (state.textContent !== sentence) state.textContent = sentence;
