@@ -107,6 +107,7 @@ ASKED: Final = {
     "docs/howto/own-annotations": "custom annotation format parser json labels",
     "docs/howto/own-op": "custom transform augmentation lambda own function",
     "docs/howto/own-store": "custom dataset format reader plugin register binary file",
+    "docs/howto/production": "prometheus grafana dashboard opentelemetry metrics monitoring production exporter alert",
     "docs/howto/selection": "subset filter exclude records some classes only ignore bad samples",
     "docs/howto/shared-memory": "bus error shm docker shm-size unable to allocate shared memory /dev/shm",
     "docs/howto/slow-first-epoch": (

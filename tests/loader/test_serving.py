@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import math
 import os
@@ -13,6 +14,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from penstock.loader.metrics import serving
 from tests.loader.fakes import Samples
 
 OPEN = "application/openmetrics-text; version=1.0.0; q=0.5, text/plain; version=0.0.4; q=0.3"
+DASHBOARD = Path(__file__).parents[2] / "docs/howto/grafana-dashboard.json"
 SUFFIXES = {"counter": "_total", "info": "_info", "gauge": ""}
 
 
@@ -255,3 +258,22 @@ def test_a_copy_is_not_served() -> None:
         list(copy)
 
         assert [count for _, count in parse(ask(served.url)[1])["penstock_batches_total"]] == [0.0]
+
+
+def test_the_dashboard_asks_for_names_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every metric of its queries is in the exposition, with every label that they name."""
+    monkeypatch.setattr(stats_module, "_LEAST_S", 0.0)
+    loader = ps.DataLoader(Samples(20), 5, num_workers=1, workers="threads")
+    list(loader)
+    with loader.serve_metrics() as served:
+        found = parse(ask(served.url)[1])
+    text = DASHBOARD.read_text()
+
+    panels = json.loads(text)["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    names = set(re.findall(r"penstock_[a-z_]+", text)) - {"penstock_loader"}
+    labels = {label for query in queries for each in re.findall(r"by \(([^)]*)\)", query) for label in each.split(", ")}
+
+    assert len(queries) >= 8
+    assert names <= found.keys()
+    assert labels <= {label for samples in found.values() for each, _ in samples for label in each}
