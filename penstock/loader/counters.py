@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,17 @@ class _HasQueue(Protocol):
     def queue(self) -> QueueStats: ...
 
 
+class _Work(NamedTuple):
+    """What was spent; replaced as a whole, so that a thread that asks at the end of an epoch finds nothing missing."""
+
+    traces: tuple[Trace, ...]  # those that grow
+    retired: dict[int, _Times]  # by worker; -1: the consumer itself
+    remote: RemoteStats
+    epoch_time: EpochTime  # up to the following times, if there are traces
+    begun_ns: int
+    begun_cpu_ns: int
+
+
 class LoaderCounters:
     """What a loader's iterators have spent, delivered and left out; outlives them."""
 
@@ -76,24 +87,21 @@ class LoaderCounters:
 
     def _forget_workers(self) -> None:
         # Attributes are set one by one: an object whose __dict__ was looked at is slower, and this is counted in.
-        self._traces: list[Trace] = []
-        self._retired: dict[int, _Times] = {}  # by worker; -1: the consumer itself
-        self._retired_remote = RemoteStats()
+        self._work = _Work((), {}, RemoteStats(), EpochTime(), 0, 0)
         self._worker_batches: dict[int, int] = {}
         self._iterators: list[weakref.ref[_HasQueue]] = []
         self._observers: list[Observer] = []
         self._newest: tuple[Task, Sequence[LeftOut]] | None = None  # of the batch delivered last
         self.publisher: Observer | None = None  # of penstock.loader.live, one of the observers
         self.tuner: LoaderTuner | None = None  # where the loader chooses its workers
-        self._epoch_time, self._begun_ns = EpochTime(), (0, 0)
         self._worker_cpu_ns: dict[int, int] = {}  # by process; also of those that have ended
         self._recent: deque[Stats] = deque(maxlen=_RECENT_NS // _SNAPSHOT_NS + 1)
         self._due_ns = 0
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
-        here = {"_traces", "_retired", "_retired_remote", "_worker_batches", "_iterators", "_observers", "_newest"}
-        here |= {"publisher", "tuner", "_epoch_time", "_begun_ns", "_worker_cpu_ns", "_recent", "_due_ns"}
+        here = {"_work", "_worker_batches", "_iterators", "_observers", "_newest"}
+        here |= {"publisher", "tuner", "_worker_cpu_ns", "_recent", "_due_ns"}
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, State]) -> None:
@@ -105,34 +113,35 @@ class LoaderCounters:
         """Return a trace that counts from now on; by default a new one."""
         if trace is None:
             trace = Trace(next((each for each in self._observers if each.observes_work), None))
-        if not self._traces:
-            self._begun_ns = time.perf_counter_ns(), time.process_time_ns()
-        self._traces.append(trace)
+        work = self._work
+        if not work.traces:
+            work = work._replace(begun_ns=time.perf_counter_ns(), begun_cpu_ns=time.process_time_ns())
+        self._work = work._replace(traces=(*work.traces, trace))
         return trace
 
     def retire(self, trace: Trace) -> None:
         """Add up a trace that grows no more."""
-        if trace in self._traces:
-            self._epoch_time = self._measure_epochs()
-            self._begun_ns = time.perf_counter_ns(), time.process_time_ns()
-            self._traces.remove(trace)
-            self._retired = _sum(self._retired, trace.total_by_worker())
-            self._retired_remote += RemoteStats(**trace.remote())
+        work = self._work
+        if trace in work.traces:
+            self._work = _Work(
+                tuple(other for other in work.traces if other is not trace),
+                _sum(work.retired, trace.total_by_worker()), work.remote + RemoteStats(**trace.remote()),
+                self._measure_epochs(work), time.perf_counter_ns(), time.process_time_ns(),
+            )  # fmt: skip
             for observer in self._observers:
                 observer.end_epoch()
 
-    def _measure_epochs(self) -> EpochTime:
+    def _measure_epochs(self, work: _Work) -> EpochTime:
         """Return the time in which an epoch was under way, up to now."""
-        if not self._traces:
-            return self._epoch_time
+        if not work.traces:
+            return work.epoch_time
         files, cpu_ns = SystemFiles(), self._worker_cpu_ns
         for pid in self.list_worker_pids():
             words = (files.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()[11:13]
             cpu_ns[pid] = max(cpu_ns.get(pid, 0), sum(map(int, words)) * _TICK_NS)
-        before, (time_ns, own_ns) = self._epoch_time, self._begun_ns
         return EpochTime(
-            before.time_ns + time.perf_counter_ns() - time_ns,
-            before.cpu_ns + time.process_time_ns() - own_ns,
+            work.epoch_time.time_ns + time.perf_counter_ns() - work.begun_ns,
+            work.epoch_time.cpu_ns + time.process_time_ns() - work.begun_cpu_ns,
             sum(cpu_ns.values()),
         )
 
@@ -202,8 +211,9 @@ class LoaderCounters:
 
     def stats(self) -> Stats:
         """Return the statistics of all that the loader has done."""
-        workers, remote = self._retired, self._retired_remote
-        for trace in list(self._traces):
+        work = self._work
+        workers, remote = work.retired, work.remote
+        for trace in work.traces:
             workers, remote = _sum(workers, trace.total_by_worker()), remote + RemoteStats(**trace.remote())
         total = dict.fromkeys(STAGES, (0, 0))
         for times in workers.values():
@@ -217,7 +227,7 @@ class LoaderCounters:
             make_stages(total), self._batches, self._samples, total["wait"][0], self.left_out_log.count,
             self._repaired_count, tuple(each), self._measured_nbytes / max(1, self._measured_samples),
             sum((queue for queue in queues if queue.limit), QueueStats()), time.perf_counter_ns(), remote,
-            () if self.tuner is None else tuple(self.tuner.changes), self._measure_epochs(),
+            () if self.tuner is None else tuple(self.tuner.changes), self._measure_epochs(work),
         )  # fmt: skip
         recent = list(self._recent)
         if now.taken_ns >= self._due_ns:

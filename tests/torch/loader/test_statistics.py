@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import urllib.request
 from typing import Any
 
 import pytest
@@ -28,6 +29,18 @@ def test_the_torch_loader_reports_too(num_workers: int, kind: str) -> None:
     assert stats.sample_nbytes == 16
     assert {worker.worker for worker in stats.workers} == set(range(-1, num_workers))
     assert sum(worker.batches for worker in stats.workers) == (4 if num_workers else 0)
+
+
+def test_the_torch_loader_is_served_too() -> None:
+    """By the same server."""
+    dataset: Any = torch.utils.data.TensorDataset(torch.zeros(20, 4))
+    loader: Any = penstock.torch.DataLoader(dataset, batch_size=5)
+    list(loader)
+
+    with loader.serve_metrics(name="train") as served, urllib.request.urlopen(served.url, timeout=10) as answer:
+        text = answer.read().decode()
+
+    assert 'penstock_samples_total{loader="train",rank="0"} 20\n' in text
 
 
 def test_a_prefetcher_shows_its_loader() -> None:
