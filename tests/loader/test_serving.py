@@ -131,8 +131,10 @@ def test_a_name_is_one_loaders() -> None:
     """Two series with the same labels would be no metrics."""
     train, valid = ps.DataLoader(Samples()), ps.DataLoader(Samples())
 
-    with train.serve_metrics() as served, pytest.raises(ArgumentError, match="name='loader' is another loader's"):
-        valid.serve_metrics(served.port)
+    with train.serve_metrics() as served:
+        assert train.serve_metrics(served.port).url == served.url
+        with pytest.raises(ArgumentError, match="name='loader' is another loader's"):
+            valid.serve_metrics(served.port)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -182,9 +184,12 @@ def test_each_rank_has_a_port_and_a_label(monkeypatch: pytest.MonkeyPatch) -> No
     for name, value in {"RANK": 9, "WORLD_SIZE": 16, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 8}.items():
         monkeypatch.setenv(name, str(value))
 
-    loader = ps.DataLoader(Samples())
+    loader, valid = ps.DataLoader(Samples()), ps.DataLoader(Samples())
     with loader.serve_metrics(port - 1) as served:
         assert served.port == port
+        for again in (port - 1, port):
+            with valid.serve_metrics(again, name="valid") as shared:
+                assert shared.port == port
         assert parse(ask(served.url)[1])["penstock_batches_total"] == [({"loader": "loader", "rank": "9"}, 0.0)]
 
 

@@ -50,9 +50,10 @@ class ServedMetrics:
         world = World()
         with contextlib.suppress(ArgumentError):  # variables that contradict one another: the sampler says so
             world = find_world()
-        server = _find_server(host, port + world.local_rank if port else 0)
+        # A port that is served already has the rank in it: `served.port` of another loader.
+        server = _servers.get((host, port)) or _find_server(host, port + world.local_rank if port else 0)
         known = server.loaders.get(name)
-        if known is not None and known[1]() is not None:
+        if known is not None and known[1]() not in (None, counters):
             raise ArgumentError(
                 f"name={name!r} is another loader's at {server.url}; give each loader a name of its own"
             )
