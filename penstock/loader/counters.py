@@ -64,7 +64,7 @@ class _HasQueue(Protocol):
     def queue(self) -> QueueStats: ...
 
 
-class _Work(NamedTuple):
+class _Spent(NamedTuple):
     """What was spent; replaced as a whole, so that a thread that asks at the end of an epoch finds nothing missing."""
 
     traces: tuple[Trace, ...]  # those that grow
@@ -87,7 +87,7 @@ class LoaderCounters:
 
     def _forget_workers(self) -> None:
         # Attributes are set one by one: an object whose __dict__ was looked at is slower, and this is counted in.
-        self._work = _Work((), {}, RemoteStats(), EpochTime(), 0, 0)
+        self._spent = _Spent((), {}, RemoteStats(), EpochTime(), 0, 0)
         self._worker_batches: dict[int, int] = {}
         self._iterators: list[weakref.ref[_HasQueue]] = []
         self._observers: list[Observer] = []
@@ -100,7 +100,7 @@ class LoaderCounters:
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
-        here = {"_work", "_worker_batches", "_iterators", "_observers", "_newest"}
+        here = {"_spent", "_worker_batches", "_iterators", "_observers", "_newest"}
         here |= {"publisher", "tuner", "_worker_cpu_ns", "_recent", "_due_ns"}
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
@@ -113,35 +113,35 @@ class LoaderCounters:
         """Return a trace that counts from now on; by default a new one."""
         if trace is None:
             trace = Trace(next((each for each in self._observers if each.observes_work), None))
-        work = self._work
-        if not work.traces:
-            work = work._replace(begun_ns=time.perf_counter_ns(), begun_cpu_ns=time.process_time_ns())
-        self._work = work._replace(traces=(*work.traces, trace))
+        spent = self._spent
+        if not spent.traces:
+            spent = spent._replace(begun_ns=time.perf_counter_ns(), begun_cpu_ns=time.process_time_ns())
+        self._spent = spent._replace(traces=(*spent.traces, trace))
         return trace
 
     def retire(self, trace: Trace) -> None:
         """Add up a trace that grows no more."""
-        work = self._work
-        if trace in work.traces:
-            self._work = _Work(
-                tuple(other for other in work.traces if other is not trace),
-                _sum(work.retired, trace.total_by_worker()), work.remote + RemoteStats(**trace.remote()),
-                self._measure_epochs(work), time.perf_counter_ns(), time.process_time_ns(),
+        spent = self._spent
+        if trace in spent.traces:
+            self._spent = _Spent(
+                tuple(other for other in spent.traces if other is not trace),
+                _sum(spent.retired, trace.total_by_worker()), spent.remote + RemoteStats(**trace.remote()),
+                self._measure_epochs(spent), time.perf_counter_ns(), time.process_time_ns(),
             )  # fmt: skip
             for observer in self._observers:
                 observer.end_epoch()
 
-    def _measure_epochs(self, work: _Work) -> EpochTime:
+    def _measure_epochs(self, spent: _Spent) -> EpochTime:
         """Return the time in which an epoch was under way, up to now."""
-        if not work.traces:
-            return work.epoch_time
+        if not spent.traces:
+            return spent.epoch_time
         files, cpu_ns = SystemFiles(), self._worker_cpu_ns
         for pid in self.list_worker_pids():
             words = (files.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()[11:13]
             cpu_ns[pid] = max(cpu_ns.get(pid, 0), sum(map(int, words)) * _TICK_NS)
         return EpochTime(
-            work.epoch_time.time_ns + time.perf_counter_ns() - work.begun_ns,
-            work.epoch_time.cpu_ns + time.process_time_ns() - work.begun_cpu_ns,
+            spent.epoch_time.time_ns + time.perf_counter_ns() - spent.begun_ns,
+            spent.epoch_time.cpu_ns + time.process_time_ns() - spent.begun_cpu_ns,
             sum(cpu_ns.values()),
         )
 
@@ -211,9 +211,9 @@ class LoaderCounters:
 
     def stats(self) -> Stats:
         """Return the statistics of all that the loader has done."""
-        work = self._work
-        workers, remote = work.retired, work.remote
-        for trace in work.traces:
+        spent = self._spent
+        workers, remote = spent.retired, spent.remote
+        for trace in spent.traces:
             workers, remote = _sum(workers, trace.total_by_worker()), remote + RemoteStats(**trace.remote())
         total = dict.fromkeys(STAGES, (0, 0))
         for times in workers.values():
@@ -227,7 +227,7 @@ class LoaderCounters:
             make_stages(total), self._batches, self._samples, total["wait"][0], self.left_out_log.count,
             self._repaired_count, tuple(each), self._measured_nbytes / max(1, self._measured_samples),
             sum((queue for queue in queues if queue.limit), QueueStats()), time.perf_counter_ns(), remote,
-            () if self.tuner is None else tuple(self.tuner.changes), self._measure_epochs(work),
+            () if self.tuner is None else tuple(self.tuner.changes), self._measure_epochs(spent),
         )  # fmt: skip
         recent = list(self._recent)
         if now.taken_ns >= self._due_ns:

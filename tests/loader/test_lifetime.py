@@ -225,7 +225,7 @@ def test_memory_is_flat_over_epochs() -> None:
     after = run(50)
 
     assert after - before < 50
-    assert len(loader._counters._work.traces) == 0
+    assert len(loader._counters._spent.traces) == 0
 
 
 def test_iterators_do_not_pickle() -> None:

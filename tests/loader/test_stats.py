@@ -87,7 +87,7 @@ def test_a_forgotten_iterator_is_still_counted() -> None:
         break
 
     assert loader.stats()["read"].items == 5
-    assert loader._counters._work.traces == ()
+    assert loader._counters._spent.traces == ()
 
 
 def test_a_thread_that_is_done_writes_to_no_trace() -> None:
