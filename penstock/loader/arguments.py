@@ -17,12 +17,11 @@ from penstock.collate import default_collate
 from penstock.datasets import Subset
 from penstock.datasets.base import is_iterable, spec_of
 from penstock.errors import ArgumentError
-from penstock.loader.tuning import AUTO, AutoCount, count_most_workers, find_cores, is_divided, resolve
+from penstock.loader.tuning import AUTO, AutoCount, choose_workers_count, resolve
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike
 from penstock.samplers.base import check_count, check_seed
 from penstock.stores.base import Store
 from penstock.system.control_group import count_usable_cores
-from penstock.system.system_files import SystemFiles
 from penstock.workers import BACKENDS
 from penstock.workers.ray.options import RayWorkers, workers_kind
 
@@ -171,8 +170,8 @@ def choose_counts(
     """
     if AUTO in {num_workers, prefetch_factor} and workers_kind(workers) == "ray":
         raise ArgumentError('num_workers and prefetch_factor must be ints with workers="ray", got "auto"')
-    most = find_cores(SystemFiles()) if is_divided(dataset) else count_most_workers()
-    return resolve("num_workers", num_workers, most), resolve("prefetch_factor", prefetch_factor, 2)
+    workers_count = resolve("num_workers", num_workers, choose_workers_count(dataset))
+    return workers_count, resolve("prefetch_factor", prefetch_factor, AutoCount(2))
 
 
 def _check_workers(given: Arguments) -> None:

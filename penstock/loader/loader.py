@@ -43,7 +43,7 @@ from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse, split_merged
 from penstock.loader.statistics import LoaderStatistics
-from penstock.loader.tuning import check_memory_fraction, find_tuner, is_movable
+from penstock.loader.tuning import check_memory_fraction, count_most, find_tuner, is_movable
 from penstock.sample import Array, Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict, tree_leaves
 from penstock.samplers.base import check_count
 from penstock.workers import BACKENDS
@@ -360,7 +360,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         kind = workers_kind(self.workers)
         context = self.workers if isinstance(self.workers, RayWorkers) else self.multiprocessing_context
         return Recipe(
-            workers=Workers(kind, self.num_workers, self.chunk_size, context, self.worker_init_fn),
+            workers=Workers(kind, count_most(self.num_workers), self.chunk_size, context, self.worker_init_fn),
             limit=limit, dataset=self.dataset, is_stream=order.is_stream, batched=order.batched, collate=collate,
             rules=rules, filling=filling, batch_size=self.batch_size, drop_last=self.drop_last,
             deliver=None if assembly is None else assembly.split,
@@ -399,7 +399,9 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
 
     def _parse(self, state: Mapping[str, State]) -> Position:
         position = parse(state, self._order)
-        processes = self.num_workers if BACKENDS.get(workers_kind(self.workers)).capabilities.isolated else 0
+        processes = (
+            count_most(self.num_workers) if BACKENDS.get(workers_kind(self.workers)).capabilities.isolated else 0
+        )
         assign_workers(position, processes, is_stream=self._order.is_stream, dataset=self.dataset)
         return position
 

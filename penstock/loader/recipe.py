@@ -20,7 +20,7 @@ from multiprocessing.context import BaseContext
 
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.order import Order
-from penstock.loader.tuning import LoaderTuner
+from penstock.loader.tuning import LoaderTuner, count_most
 from penstock.sample import Batch, DatasetLike, Sample, StateDict, Tree
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
@@ -34,7 +34,7 @@ __all__ = ["Filling", "IdleWorkers", "Memory", "Recipe", "Settings", "Workers", 
 
 def count_batches_under_way(num_workers: int, prefetch_factor: int | None) -> int:
     """Most batches of a loader that are built or ready, and not delivered."""
-    return num_workers * (prefetch_factor or 0) or 1
+    return count_most(num_workers) * (prefetch_factor or 0) or 1
 
 
 class Memory:
@@ -110,7 +110,7 @@ class Workers:
     """Which workers build the batches."""
 
     kind: str  # name of the backend
-    num_workers: int  # the loader's
+    num_workers: int  # the most that there may be
     chunk_size: int | None = None
     context: BaseContext | RayWorkers | None = None  # how isolated workers are started
     init_fn: Callable[[int], None] | None = None

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
@@ -39,7 +39,8 @@ __all__ = [
     "SettingChange",
     "TunerLimits",
     "check_memory_fraction",
-    "count_most_workers",
+    "choose_workers_count",
+    "count_most",
     "find_cores",
     "find_tuner",
     "is_divided",
@@ -75,10 +76,19 @@ _MEASURE_S: Final = 10.0
 
 
 class AutoCount(int):
-    """The ``num_workers`` or ``prefetch_factor`` of a loader that chooses it: the most that it may be.
+    """The ``num_workers`` or ``prefetch_factor`` of a loader that chooses it; ``most``: the most that it may be.
 
-    It is an ``int`` for whoever reads it, and "auto" for a loader that is made with it again.
+    It is an ``int`` for whoever reads it, or makes another kind of loader with it: the number of cores, or 2 batches.
+    It is "auto" for a loader of penstock's that is made with it again.
     """
+
+    most: int
+
+    def __new__(cls, value: int, most: int = 0) -> Self:
+        """Make one of a value."""
+        made = super().__new__(cls, value)
+        made.most = max(value, most)
+        return made
 
     def __repr__(self) -> str:
         return repr(AUTO)
@@ -190,18 +200,24 @@ class TunedCounters(Protocol):
         ...
 
 
-def resolve(name: str, value: CountT | str, automatic: int) -> CountT | int:
+def resolve(name: str, value: CountT | str, automatic: AutoCount) -> CountT | int:
     """A count that was given, where "auto" becomes ``automatic``; ArgumentError for another text."""
     if isinstance(value, AutoCount) or value == AUTO:
-        return AutoCount(automatic)
+        return automatic
     if isinstance(value, str):
         raise ArgumentError(f'{name} must be an int or "auto", got {value!r}')
     return value
 
 
-def count_most_workers() -> int:
-    """The most workers that are tried: some wait for a disk or a network, so that there may be more than cores."""
-    return max(16, 4 * find_cores(SystemFiles()))
+def choose_workers_count(dataset: object) -> AutoCount:
+    """``num_workers="auto"`` of a dataset: some wait for a disk or a network, so that more than cores are tried."""
+    cores = find_cores(SystemFiles())
+    return AutoCount(cores, 0 if is_divided(dataset) else max(16, 4 * cores))
+
+
+def count_most(num_workers: int) -> int:
+    """The most workers that a loader may have."""
+    return num_workers.most if isinstance(num_workers, AutoCount) else num_workers
 
 
 def check_memory_fraction(value: float) -> float:
@@ -232,7 +248,7 @@ def find_tuner(
         memory = MemoryBudget(loader.memory_fraction, files)
 
         def find_limits(setting: Setting) -> TunerLimits:
-            return memory.find_limits(int(workers), setting, counters.list_worker_pids(), counters.batch_nbytes)
+            return memory.find_limits(count_most(workers), setting, counters.list_worker_pids(), counters.batch_nbytes)
 
         first = 1 if capabilities.isolated else find_cores(files)
         counters.tuner = LoaderTuner(workers, factor, find_limits, first)

@@ -17,6 +17,7 @@ import torchdata.stateful_dataloader
 from accelerate.utils import DataLoaderConfiguration
 
 import penstock.torch as pt
+from penstock.system.control_group import count_usable_cores
 from tests.clients.harness import (
     EPOCHS,
     GIVEN,
@@ -292,3 +293,13 @@ def test_a_stateful_loader(num_workers: int, stop: int, monkeypatch: pytest.Monk
 
     assert ours.iterations
     assert ours.all("batch") == theirs.all("batch")
+
+
+def test_a_chosen_number_of_workers_becomes_that_of_cores() -> None:
+    """Of a loader that is not adopted, Accelerate makes torch's out of attributes; adopted, it chooses again."""
+    loader = pt.DataLoader(torch.utils.data.TensorDataset(torch.arange(26)), num_workers="auto")
+    ready = accelerator_of().prepare(loader)
+    iterator = iter(ready.base_dataloader)
+    assert len(iterator._workers) == count_usable_cores()
+    del iterator
+    assert pt.adopt(ready).base_dataloader.num_workers.most >= 16

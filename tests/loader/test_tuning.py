@@ -224,11 +224,12 @@ def test_limits_follow_from_memory_and_cores(tmp_path: Path, monkeypatch: pytest
 def test_a_chosen_count_stays_one_in_copies() -> None:
     """Wrappers make loaders again of attributes, and send them to other processes."""
     loader = ps.DataLoader(Squares(10), num_workers="auto", prefetch_factor="auto")
-    assert loader.num_workers >= 1
+    assert loader.num_workers == find_cores(SystemFiles())
     assert repr(loader.num_workers) == "'auto'"
     again = ps.DataLoader(Squares(10), num_workers=loader.num_workers, prefetch_factor=loader.prefetch_factor)
     for other in (again, pickle.loads(pickle.dumps(loader))):
         assert isinstance(other.num_workers, AutoCount)
+        assert other.num_workers.most == max(16, 4 * other.num_workers)
         assert isinstance(other.prefetch_factor, AutoCount)
 
 

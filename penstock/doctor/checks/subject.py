@@ -28,8 +28,6 @@ from penstock.doctor.checks.pickling import PicklingResult, try_pickling
 from penstock.doctor.watching.loaders.loader_settings import read_start_method
 from penstock.errors import ArgumentError
 from penstock.loader import DataLoader as NumpyDataLoader
-from penstock.loader.tuning import AutoCount
-from penstock.system.control_group import count_usable_cores
 from penstock.torch.loader.recipe import choose_backend
 
 __all__ = ["Loader", "Subject", "WorkerSettings"]
@@ -133,8 +131,6 @@ def _read_worker_settings(loader: Loader | None) -> WorkerSettings:
     if loader is None:
         return WorkerSettings("processes", None, read_start_method(None))
     seeds_samples, workers = bool(getattr(loader, "seed_per_sample", False)), loader.num_workers
-    if isinstance(workers, AutoCount):
-        workers = min(workers, count_usable_cores())  # as many are tried before more
     if workers == 0:
         return WorkerSettings("serial", 0, None, seeds_samples)
     kind = getattr(loader, "workers", "processes")

@@ -30,7 +30,7 @@ from penstock.loader.recipe import Memory
 from penstock.loader.sampling import makes_sampler
 from penstock.loader.state import split_merged
 from penstock.loader.statistics import LoaderStatistics
-from penstock.loader.tuning import AutoCount, check_memory_fraction, find_tuner, is_movable
+from penstock.loader.tuning import AutoCount, check_memory_fraction, count_most, find_tuner, is_movable
 from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
 from penstock.torch.datasets import native
@@ -339,7 +339,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         if write is not None:
             return write()
         settings = self._make_settings()
-        processes = self.num_workers if BACKENDS.get(choose_backend(self)).capabilities.isolated else 0
+        processes = count_most(self.num_workers) if BACKENDS.get(choose_backend(self)).capabilities.isolated else 0
         return make_unstarted_state(settings, self._counter.upcoming(settings.order), processes)
 
     def _defer_state(self) -> Callable[[], StateDict] | None:

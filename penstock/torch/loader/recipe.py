@@ -20,6 +20,7 @@ from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
 from penstock.loader.order import length
 from penstock.loader.recipe import Filling, Memory, Recipe, Workers, count_batches_under_way
+from penstock.loader.tuning import count_most
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.torch.collate import (
@@ -90,7 +91,9 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     page_lock = pinning.create_slot_lock() if deliver.pins and capabilities.pins_memory else None
     made = _ThreadRecipe if _starts_threads(context) and loader.worker_init_fn is not None else Recipe
     recipe = made(
-        workers=Workers(kind, loader.num_workers, loader.chunk_size, context, loader.worker_init_fn, page_lock),
+        workers=Workers(
+            kind, count_most(loader.num_workers), loader.chunk_size, context, loader.worker_init_fn, page_lock
+        ),
         limit=limit, dataset=dataset, is_stream=order.is_stream, batched=batched, collate=collate,
         rules=_make_rules(loader, order), filling=filling, batch_size=loader.batch_size, drop_last=loader.drop_last,
         deliver=deliver.batch, returns_as_given=True,
