@@ -30,7 +30,7 @@ from penstock.loader.recipe import Memory
 from penstock.loader.sampling import makes_sampler
 from penstock.loader.state import split_merged
 from penstock.loader.statistics import LoaderStatistics
-from penstock.loader.tuning import AutoCount, check_memory_fraction, count_most, find_tuner, is_movable
+from penstock.loader.tuning import AutoCount, LoaderTuner, check_memory_fraction, count_most, find_tuner, is_movable
 from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
 from penstock.torch.datasets import native
@@ -275,7 +275,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         if workers_kind(self.workers) != "ray" and not isinstance(self.num_workers, AutoCount):
             super().check_worker_number_rationality()
 
-    def _make_settings(self) -> TorchSettings:
+    def _make_settings(self, *, begins: bool = False) -> TorchSettings:
         index_sampler, batched = self._index_sampler, self._auto_collation
         order = TorchOrder(self.dataset, index_sampler, batched=batched, fingerprint=self._fingerprint)
         order.seed = self.seed
@@ -285,10 +285,12 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
             begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
             generator=self.generator, restores_globals=self._restores_globals, view=self.view,
-            tuner=find_tuner(
-                self, native(self.dataset), self._counters, BACKENDS.get(choose_backend(self)).capabilities
-            ),
+            tuner=self._find_tuner() if begins else None,
         )  # fmt: skip
+
+    def _find_tuner(self) -> LoaderTuner | None:
+        capabilities = BACKENDS.get(choose_backend(self)).capabilities
+        return find_tuner(self, native(self.dataset), self._counters, capabilities)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next ``iter()``, also in samplers that have one. One to be resumed stays so."""

@@ -55,7 +55,8 @@ class EpochStarter:
     _ahead: EpochAhead | None
     _spare: DataLoaderIterator | None
 
-    def _make_settings(self) -> TorchSettings:
+    def _make_settings(self, *, begins: bool = False) -> TorchSettings:
+        """Settings of an iterator; ``begins``: of one that is to begin an epoch."""
         raise NotImplementedError(f"{type(self).__name__} must define _make_settings")
 
     def __iter__(self) -> Any:
@@ -86,7 +87,7 @@ class EpochStarter:
         self._check_rationality()
         if self.overlap_epochs and self.persistent_workers and self._ahead is None:
             self._ahead = EpochAhead(self)
-        settings = self._make_settings()
+        settings = self._make_settings(begins=True)
         recipe = make_recipe(self, settings.order, self._memory)
         resume = self._take_resume(settings)
         with undisturbed():
@@ -128,7 +129,7 @@ class EpochStarter:
 
     def _begin_again(self, iterator: DataLoaderIterator) -> None:
         """torch's reset of a persistent iterator: the next epoch with the same workers."""
-        last, settings = iterator.epoch, self._make_settings()
+        last, settings = iterator.epoch, self._make_settings(begins=True)
         epoch = self._start_next(settings, last.recipe, last.position, iterator.backend)
         self._await_workers(iterator.backend, epoch)
         iterator.begin(settings, epoch)
@@ -151,7 +152,7 @@ class EpochStarter:
         return values, (sampler, order.index_sampler, order.dataset)
 
     def _begin_next_epoch(self) -> DataLoaderIterator:
-        settings, spare, last = self._make_settings(), self._spare, self._iterator.epoch
+        settings, spare, last = self._make_settings(begins=True), self._spare, self._iterator.epoch
         recipe, number = last.recipe, self._counter.upcoming(settings.order)
         if spare is not None and (spare.stopped or not spare.finished):
             spare = self._spare = None
@@ -179,7 +180,7 @@ class EpochStarter:
 
     def _take_over(self, old: DataLoaderIterator) -> DataLoaderIterator:
         """Begin an epoch where somebody may still use the last one's iterator, which then goes on alone."""
-        recipe, settings, last = old.epoch.recipe, self._make_settings(), old.epoch.position
+        recipe, settings, last = old.epoch.recipe, self._make_settings(begins=True), old.epoch.position
         if recipe.workers.processes:
             try:
                 self._record_first_states(old)

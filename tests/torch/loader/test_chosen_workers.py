@@ -26,3 +26,11 @@ def test_a_loader_of_another_kind_that_is_made_of_attributes_starts_a_worker_for
     assert len(list(ours)) == 10
     assert ours.epoch.recipe.workers.processes == loader.num_workers.most  # type: ignore[attr-defined]  # it is chosen
     assert ours.epoch.position.processes == ours.epoch.recipe.workers.processes
+
+
+def test_asking_starts_nothing() -> None:
+    """The state of a loader, taken or loaded, needs nothing that chooses workers."""
+    loader = make_loader()
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    assert loader._counters.tuner is None
