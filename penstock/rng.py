@@ -43,6 +43,7 @@ __all__ = [
     "next_keys",
     "philox4x32",
     "sample_scope",
+    "seed_batch",
     "seeding_globals",
     "seeds_globals",
     "undisturbed",
@@ -349,6 +350,12 @@ def _seed_globals(seed: int, epoch: int, number: int, kind: int, others: Sequenc
     for framework in imported_frameworks():
         framework.seed(words[framework.seed_words])
     _seed_others(words, others)
+
+
+def seed_batch(keys: SampleKeys, number: int, others: Sequence[Callable[[int], None]] = ()) -> None:
+    """Seed the global generators of a worker process, and ``others``, for a batch: from its number and first sample."""
+    first = int(keys.indices[0]) if len(keys) else 0  # the same batch of another rank has another one
+    _seed_globals(keys.seed + first * _GOLDEN & _WORD, keys.epoch, number, 2, others)
 
 
 def _seed_words(seed: int, epoch: int, number: int, kind: int, others: int) -> Array:

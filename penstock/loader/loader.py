@@ -77,9 +77,10 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         ``state_dict``; others are iterated up to where it was taken.
     num_workers : int or "auto"
         Number of workers; 0: the calling thread builds each batch in ``next()``. "auto": found by trial while the
-        loader runs, and anew where its speed or the machine changes; no batch depends on it. Samples in worker
-        processes are then seeded as with ``seed_per_sample``. Among the workers of a stream, and of a dataset with a
-        ``state_dict``, work is not moved: they are as many as cores. ``stats().changes`` says what was tried.
+        loader runs, and anew where its speed or the machine changes; no batch depends on it. Worker
+        processes then seed the global random generators at the beginning of each batch. Among the workers of a stream,
+        and of a dataset with a ``state_dict``, work is not moved: they are as many as cores. ``stats().changes`` says
+        what was tried.
     collate_fn : callable, optional
         From a list of samples to a batch; :func:`~penstock.collate.default_collate` by default, which a dataset that
         fills rows does not need.
@@ -241,8 +242,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         self.collate_fn = collate_fn or (self._collate if order.batched else self._convert)
         may_fill = order.batched and self._collates_by_default
         self.workers = choose_workers(given, may_fill=may_fill) if workers == "auto" else workers
-        isolated = BACKENDS.get(workers_kind(self.workers)).capabilities.isolated
-        self.seed_per_sample = seed_per_sample or (isolated and is_movable(self, dataset))
+        self.seed_per_sample = seed_per_sample
         self._init_runtime()
 
     _collate: Callable[[list[Sample]], Batch] = staticmethod(default_collate)
@@ -352,7 +352,8 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
             refuse_stand_in(leaf.dtype)
         collate = with_ragged(self.collate_fn, self.dataset) if by_default else self.collate_fn
         assembly = batch_assembly(self.dataset) if by_default else None
-        rules = SampleRules(self.on_error, order.population if self.on_error == "replace" else 0, self.seed_per_sample)
+        population = order.population if self.on_error == "replace" else 0
+        rules = SampleRules(self.on_error, population, self.seed_per_sample, is_movable(self, self.dataset))
         filling = None
         if spec is not None:
             deliver = self._convert if assembly is None else assembly.form_rows

@@ -171,9 +171,9 @@ class Job(Protocol):
 
     A worker process has its own copy, pickled or forked, without the parent's trace, slots and delivery.
 
-    Subclasses inherit the defaults of ``dataset``, ``prefetches``, ``tolerant``, ``is_movable`` and ``prefetch``. A
-    backend with workers sets ``watch``. Each chunk of rows counts as one call for all of them, until the job calls
-    ``watch`` with the positions, relative to the chunk's first row, that a call asks for.
+    Subclasses inherit the defaults of ``dataset``, ``prefetches``, ``tolerant``, ``is_movable``, ``seeds_globals`` and
+    ``prefetch``. A backend with workers sets ``watch``. Each chunk of rows counts as one call for all of them, until
+    the job calls ``watch`` with the positions, relative to the chunk's first row, that a call asks for.
     """
 
     trace: Trace
@@ -193,6 +193,11 @@ class Job(Protocol):
     @property
     def is_movable(self) -> bool:
         """Whether any worker builds the same batch of a task: none depends on what its worker did before."""
+        return False
+
+    @property
+    def seeds_globals(self) -> bool:
+        """Whether each sample or batch seeds the global generators: their states between batches say nothing."""
         return False
 
     def worker_start(self, worker: int, last: TaskResult | None = None, samples: int = 0) -> WorkerStart:

@@ -81,6 +81,7 @@ class SampleRules:
     # first, may. 0, unless the sampler draws from all of the dataset: a stand-in must not come from another split
     population: int = 0
     seed_per_sample: bool = False  # whether global random generators are seeded from each sample's key
+    seed_per_batch: bool = False  # whether worker processes seed them from each batch's
 
     @property
     def tolerant(self) -> bool:

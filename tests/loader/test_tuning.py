@@ -315,6 +315,33 @@ def test_states_resume_amid_changes(workers: str, persistent: bool, monkeypatch:
     loader.close()
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_draws_of_processes_do_not_depend_on_changes(in_order: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ``seed_per_sample`` each batch seeds the global generators; a resumed run draws the same."""
+    options: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": 3, "in_order": in_order}
+
+    def make() -> ps.DataLoader[NDArray[np.float64]]:
+        return ps.DataLoader(Draws(), num_workers="auto", workers="processes", **options)
+
+    change_at_random(monkeypatch, 4)
+    loader = make()
+    want = [batch.tolist() for batch in loader]
+    assert len({row[1] for batch in want for row in batch}) == 400
+    assert [batch.tolist() for batch in loader] != want
+    change_at_random(monkeypatch, 5)
+    other = make()
+    iterator = iter(other)
+    got = [next(iterator).tolist() for _ in range(33)]
+    resumed = make()
+    resumed.load_state_dict(other.state_dict())
+    iterator.close()
+    got += [batch.tolist() for batch in resumed]
+    if in_order:
+        assert got == want
+    else:
+        assert sorted(got) == sorted(want)
+
+
 def test_workers_that_are_not_needed_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes beyond the number are ended when their tasks are done, and started again when they get one."""
     settings = iter([*[Setting(4)] * 12, *[Setting(1)] * 30])

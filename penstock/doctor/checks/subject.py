@@ -28,6 +28,7 @@ from penstock.doctor.checks.pickling import PicklingResult, try_pickling
 from penstock.doctor.watching.loaders.loader_settings import read_start_method
 from penstock.errors import ArgumentError
 from penstock.loader import DataLoader as NumpyDataLoader
+from penstock.loader.tuning import AutoCount
 from penstock.torch.loader.recipe import choose_backend
 
 __all__ = ["Loader", "Subject", "WorkerSettings"]
@@ -52,7 +53,7 @@ class WorkerSettings:
     """The kind of worker. A dataset without a loader is checked as if processes read it."""
     num_workers: int | None  # number of workers; None without a loader
     start_method: str | None  # {"fork", "spawn", "forkserver"}: how worker processes start; None if there are none
-    seeds_samples: bool = False  # whether the loader seeds the global generators before each sample
+    seeds_samples: bool = False  # whether the loader seeds the global generators for samples or batches
 
     @property
     def uses_fork(self) -> bool:
@@ -138,4 +139,6 @@ def _read_worker_settings(loader: Loader | None) -> WorkerSettings:
         kind = choose_backend(loader)
     if kind == "threads":
         return WorkerSettings("threads", workers, None, seeds_samples)
-    return WorkerSettings("processes", workers, read_start_method(loader), seeds_samples)
+    return WorkerSettings(
+        "processes", workers, read_start_method(loader), seeds_samples or isinstance(workers, AutoCount)
+    )

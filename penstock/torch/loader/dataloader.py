@@ -30,7 +30,7 @@ from penstock.loader.recipe import Memory
 from penstock.loader.sampling import makes_sampler
 from penstock.loader.state import split_merged
 from penstock.loader.statistics import LoaderStatistics
-from penstock.loader.tuning import AutoCount, LoaderTuner, check_memory_fraction, count_most, find_tuner, is_movable
+from penstock.loader.tuning import AutoCount, LoaderTuner, check_memory_fraction, count_most, find_tuner
 from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
 from penstock.torch.datasets import native
@@ -232,8 +232,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
             raise ArgumentError("overlap_epochs needs persistent_workers=True: new workers' seeds are drawn at iter()")
         self.overlap_epochs, self.view = overlap_epochs, view
         self.decode, self.channels_last = check_decode(decode, workers, multiprocessing_context), bool(channels_last)
-        isolated = BACKENDS.get(choose_backend(self)).capabilities.isolated
-        self.seed_per_sample = seed_per_sample or (isolated and is_movable(self, native(dataset)))
+        self.seed_per_sample = seed_per_sample
         self._left_out_log = LeftOutLog(on_error, max_errors, error_log)
         self._resume: State = None
         self._restores_globals = True

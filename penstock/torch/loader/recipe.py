@@ -20,7 +20,7 @@ from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
 from penstock.loader.order import length
 from penstock.loader.recipe import Filling, Memory, Recipe, Workers, count_batches_under_way
-from penstock.loader.tuning import count_most
+from penstock.loader.tuning import count_most, is_movable
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.torch.collate import (
@@ -142,7 +142,7 @@ def _make_rules(loader: Any, order: TorchOrder) -> SampleRules:
     source = getattr(sampler, "dataset" if type(sampler) in _DISTRIBUTED else "data_source", None)
     is_whole = type(sampler) in _WHOLE | _DISTRIBUTED and source is loader.dataset
     population = len(loader.dataset) if is_whole and loader.on_error == "replace" else 0
-    return SampleRules(loader.on_error, population, loader.seed_per_sample)
+    return SampleRules(loader.on_error, population, loader.seed_per_sample, is_movable(loader, native(loader.dataset)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from penstock.datasets.base import has_prefetch, prefetch
 from penstock.datasets.error_location import add_location
 from penstock.datasets.seeded_libraries import find_seeders
 from penstock.datasets.streams.division import StatefulObject
-from penstock.rng import batch_scope, seeding_globals
+from penstock.rng import batch_scope, seed_batch, seeding_globals
 from penstock.sample import Batch, DatasetLike, Index, Sample, State, Watch
 from penstock.trace import Observer, Trace, counting
 from penstock.workers.base import NOTHING, BatchBuild, Indices, Job, Task, TaskResult, WorkerStart, name_rows
@@ -91,6 +91,11 @@ class LoaderJob(Job):
         """Whether the rules allow a batch without some of its samples."""
         return self.rules.tolerant
 
+    @property
+    def seeds_globals(self) -> bool:
+        """Whether the rules say that samples or batches do."""
+        return self.rules.seed_per_sample or self.rules.seed_per_batch
+
     def __getstate__(self) -> dict[str, object]:
         return {
             **self.__dict__,
@@ -132,6 +137,8 @@ class LoaderJob(Job):
         """Begin a batch by :meth:`make_build`, and wrap it where its samples are timed or observed."""
         if self.observer is not None and not isinstance(self.watch, ObservedWatch):
             self.watch = ObservedWatch(self.watch, self.observer)
+        if self.in_worker_process and self.rules.seed_per_batch:
+            seed_batch(task.keys, task.seq, self._find_seeders())
         build = self.make_build(task)
         if self.slow is not None and self.slow.is_due(build.rows):
             build = self._time(build, task, self.slow)
@@ -171,10 +178,13 @@ class LoaderJob(Job):
         """A context in which global generators are seeded for each sample and each collation, if the rules say so."""
         if not self.rules.seed_per_sample:
             return contextlib.nullcontext()
+        put_back = not self.in_worker_process  # where nothing else uses them
+        return seeding_globals(put_back=put_back, others=self._find_seeders())
+
+    def _find_seeders(self) -> Sequence[Callable[[int], None]]:
         if self._seeders is None:
             self._seeders = find_seeders([("dataset", self.dataset), ("collate_fn", self.collate)])
-        put_back = not self.in_worker_process  # where nothing else uses them
-        return seeding_globals(put_back=put_back, others=self._seeders)
+        return self._seeders
 
 
 class ObservedWatch:

@@ -67,8 +67,8 @@ class SampleJob(LoaderJob):
 
     @property
     def is_movable(self) -> bool:
-        """Whether each sample seeds the generators, and no state is kept."""
-        return self.rules.seed_per_sample and not self._stateful
+        """Whether each sample or batch seeds the generators, and no state is kept."""
+        return self.seeds_globals and not self._stateful
 
     def start_epoch(self, start: WorkerStart) -> State:
         """Restore the state of a stateful dataset, and return it."""

@@ -199,7 +199,9 @@ class JobRunner:
         rows, state = (build.rows, build.state) if build is not None else (0, None)
         left_out = build.left_out if build is not None and captured is None else ()
         repaired = build.repaired if build is not None and captured is None else ()
-        rng, times = self._rng.changed() if task.snapshot else None, self._take_times()
+        rng, times = None, self._take_times()
+        if task.snapshot and not self._job.seeds_globals:
+            rng = self._rng.changed()
         remote, slow = self._trace.remote(take=True), self._job.slow.take() if self._job.slow is not None else ()
         try:
             state = pack_state(state, self._connection.dumps)
