@@ -6,9 +6,9 @@
                                                                                 none is left  ->  settled, until
                                                                                 the speed or the machine changes
 
-A span is a second or more of delivered batches. What is tried: more workers and a deeper queue where the loop waits;
-fewer workers always. A change is kept if more samples come per second, or if as many come from fewer workers. No batch
-depends on any of it.
+A span is a second or more of delivered batches, or less where a trial is far from what would be kept. What is tried:
+more workers and a deeper queue where the loop waits; fewer workers always. A change is kept if more samples come per
+second, or if as many come from fewer workers. No batch depends on any of it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ CountT = TypeVar("CountT", int, int | None)
 
 _SPAN_S: Final = 1.0
 _SPAN_BATCHES: Final = 8
-_LONG_SPAN_S: Final = 5.0
+_LONG_SPAN_S: Final = 4.0
 """A span lasts as long as both of the first say, and as its speed is uncertain; but no longer than the last."""
+_SHORT_SPAN_S: Final = 0.5
+"""A trial may end so early, where its speed is far from what would be kept."""
 _UNCERTAIN: Final = 0.02
 """The standard error of the speed, as a part of it, with which a span may end early."""
 _GAIN: Final = 1.04
@@ -65,6 +67,8 @@ _LOSS: Final = 0.985
 """A change that saves something is kept if it is so many times as fast."""
 _WAITING: Final = 0.02
 """Part of the time that the loop may wait without more being tried."""
+_MOSTLY: Final = 0.9
+"""A loop that waits for more than this part of its time gets workers before a deeper queue."""
 _DRIFT: Final = 0.15
 """A settled loader whose speed changes by this part, over two spans, tries anew."""
 _AGAIN_S: Final = 60.0
@@ -272,6 +276,15 @@ class _Trial:
     before: Setting
     base: _Span  # measured under the setting before
 
+    @property
+    def least_rate(self) -> float:
+        """Samples per second with which it is kept."""
+        return (_LOSS if "fewer" in self.name else _GAIN) * self.base.rate
+
+    def is_clear(self, rate: float, error: float) -> bool:
+        """Whether a longer span would not decide otherwise; ``error``: the standard error, as a part of the rate."""
+        return abs(rate - self.least_rate) > 3 * error * rate + _UNCERTAIN * self.base.rate
+
 
 class LoaderTuner:
     """Finds a loader's setting; see the module. One for a loader, whose epochs go on where the last one was.
@@ -339,10 +352,15 @@ class LoaderTuner:
         self._squares += (now - self._last_s) ** 2
         self._last_s = now
         seconds, batches = now - self._begin_s, self._batches - self._begin_batches
-        if seconds < _SPAN_S or batches < 2:
+        if seconds < _SHORT_SPAN_S or batches < 2:
             return False
-        is_irregular = self._is_irregular(seconds, batches)
-        if seconds < _LONG_SPAN_S and (is_irregular or batches < _SPAN_BATCHES):
+        variance = self._squares / batches - (seconds / batches) ** 2
+        error = max(0.0, variance * batches) ** 0.5 / seconds  # standard error of the speed, as a part of it
+        is_irregular, trial = error > _UNCERTAIN, self._trial
+        if seconds < _LONG_SPAN_S and not (
+            batches >= _SPAN_BATCHES
+            and ((seconds >= _SPAN_S and not is_irregular) or (trial and trial.is_clear(self._rows / seconds, error)))
+        ):
             return False
         span = _Span(self._rows / seconds, (waited_ns - self._begin_waited) / 1e9 / seconds, is_irregular)
         self._begin_span(now, waited_ns)
@@ -350,11 +368,6 @@ class LoaderTuner:
         if self._look_at_limits():
             self._decide(span, now)
         return self._has_changed(before)
-
-    def _is_irregular(self, seconds: float, batches: int) -> bool:
-        """Return whether batches come so irregularly that a span should be longer, for its speed to be known."""
-        variance = self._squares / batches - (seconds / batches) ** 2
-        return variance > batches * (_UNCERTAIN * seconds / batches) ** 2
 
     def _begin(self) -> bool:
         """Go to as many workers as there are cores, now that the memory of one is known."""
@@ -407,15 +420,15 @@ class LoaderTuner:
                 self._refused = set(_OPPOSITE.get(trial.name, ()))
             else:
                 self._refused.add(trial.name)
+                if span.rate < trial.base.rate:
+                    self._refused.update(_NOT_EITHER.get(trial.name, ()))
                 self._change(trial.before, f"{trial.name} brought {span.rate / max(trial.base.rate, 1e-9):.2f} x")
                 span = trial.base
         self._try_next(span, now)
 
     def _is_better(self, trial: _Trial, span: _Span) -> bool:
-        base = trial.base
-        if trial.name == "one fewer":
-            return span.rate >= _LOSS * base.rate and span.waiting <= max(base.waiting + _WAITING / 2, _WAITING)
-        return span.rate >= _GAIN * base.rate
+        is_idle = span.waiting <= max(trial.base.waiting + _WAITING / 2, _WAITING)
+        return span.rate >= trial.least_rate and (is_idle or "fewer" not in trial.name)
 
     def _try_next(self, span: _Span, now: float) -> None:
         """Try the next change that was not refused; if there is none, settle."""
@@ -436,9 +449,11 @@ class LoaderTuner:
                 found.append(("half more", self._fit(now.workers + max(2, now.workers // 2), now.factor)))
                 found.append(("one more", self._fit(now.workers + 1, now.factor)))
             if self._tries_factor and now.factor < _MOST_FACTOR:
-                deeper = "a deeper queue", self._fit(now.workers, 2 * now.factor)
-                found.insert(0 if span.is_irregular else len(found), deeper)
+                deeper = "a deeper queue", self._fit(now.workers, min(4 * now.factor, _MOST_FACTOR))
+                found.insert(0 if span.is_irregular and span.waiting < _MOSTLY else len(found), deeper)
         if self._tries_workers:
+            if now.workers > 3 and span.waiting < _WAITING:
+                found.append(("half fewer", self._fit(now.workers // 2, now.factor)))
             found.append(("one fewer", self._fit(now.workers - 1, now.factor)))
         return found
 
@@ -464,5 +479,12 @@ class LoaderTuner:
         return f"{self.setting.workers} workers, {self.setting.limit} batches ahead{waiting}"
 
 
-_OPPOSITE: Final = {"one more": ("one fewer",), "one fewer": ("half more", "one more")}
+_OPPOSITE: Final = {
+    "half more": ("half fewer",),
+    "one more": ("half fewer", "one fewer"),
+    "half fewer": ("half more",),
+    "one fewer": ("half more", "one more"),
+}
 """What need not be tried after a change that was kept; half more may be too many."""
+_NOT_EITHER: Final = {"half more": ("one more",)}
+"""What need not be tried after a change that made the loader slower."""
