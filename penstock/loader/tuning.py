@@ -14,7 +14,6 @@ second, or if as many come from fewer workers. No batch depends on any of it.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
-from penstock.system.control_group import count_usable_cores, find_control_group
+from penstock.system.shares import MemoryBudget, find_cores
 from penstock.system.system_files import SystemFiles
 from penstock.workers.jobs.base import is_stateful
 
@@ -34,14 +33,12 @@ __all__ = [
     "AUTO",
     "AutoCount",
     "LoaderTuner",
-    "MemoryBudget",
     "Setting",
     "SettingChange",
     "TunerLimits",
     "check_memory_fraction",
     "choose_workers_count",
     "count_most",
-    "find_cores",
     "find_tuner",
     "is_divided",
     "is_movable",
@@ -75,8 +72,6 @@ _AGAIN_S: Final = 60.0
 _MOST_AGAIN_S: Final = 960.0
 """A settled loader that is waited for tries again after so many seconds, which double up to the second."""
 _MOST_FACTOR: Final = 16
-_MEASURE_S: Final = 10.0
-"""Seconds between two looks at the memory of a worker process."""
 
 
 class AutoCount(int):
@@ -96,12 +91,6 @@ class AutoCount(int):
 
     def __repr__(self) -> str:
         return repr(AUTO)
-
-
-def find_cores(files: SystemFiles) -> int:
-    """Return the cores for the workers of this process, as of now: its share of the machine's, if others train too."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, count_usable_cores(files) // max(1, int(ranks) if ranks.isdecimal() else 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,33 +140,6 @@ class SettingChange:
 
     def __str__(self) -> str:
         return f"{self.workers} workers, {self.batches_ahead} batches ahead ({self.reason})"
-
-
-class MemoryBudget:
-    """The memory that a loader's worker processes and batches may take, and take.
-
-    ``fraction``: of the memory of the machine, or of the control group. ``files``: of the kernel.
-    """
-
-    def __init__(self, fraction: float, files: SystemFiles) -> None:
-        self._fraction, self._files = fraction, files
-        self._worker_nbytes, self._measured_s = 0, -_MEASURE_S
-
-    def find_limits(self, most_workers: int, setting: Setting, pids: list[int], batch_nbytes: float) -> TunerLimits:
-        """The limits now, of a loader with worker processes ``pids`` and batches of ``batch_nbytes``."""
-        now = time.monotonic()
-        if pids and now - self._measured_s >= _MEASURE_S:
-            self._measured_s = now
-            nbytes = (self._files.read_pairs(f"/proc/{pid}/smaps_rollup").get("Pss", 0) for pid in pids[:1])
-            self._worker_nbytes = max(self._worker_nbytes, *nbytes)
-        group = find_control_group(self._files).memory_limit()
-        total = self._files.read_pairs("/proc/meminfo").get("MemTotal", 1 << 62)
-        allowed = self._fraction * min(total, group or total)
-        worker_nbytes, batch_nbytes = max(self._worker_nbytes, 1), max(batch_nbytes, 1.0)
-        workers = (allowed - setting.factor * batch_nbytes) // (worker_nbytes + batch_nbytes)
-        batches = (allowed - setting.workers * self._worker_nbytes) // batch_nbytes
-        workers = max(1, min(most_workers, int(workers)))
-        return TunerLimits(find_cores(self._files), workers, max(1, int(min(batches, 1 << 30))))
 
 
 class TunedLoader(Protocol):
@@ -252,7 +214,9 @@ def find_tuner(
         memory = MemoryBudget(loader.memory_fraction, files)
 
         def find_limits(setting: Setting) -> TunerLimits:
-            return memory.find_limits(count_most(workers), setting, counters.list_worker_pids(), counters.batch_nbytes)
+            pids, batch_nbytes = counters.list_worker_pids(), counters.batch_nbytes
+            fitting, batches = memory.count_fitting(setting.workers, setting.factor, pids, batch_nbytes)
+            return TunerLimits(find_cores(files), min(count_most(workers), fitting), batches)
 
         first = 1 if capabilities.isolated else find_cores(files)
         counters.tuner = LoaderTuner(workers, factor, find_limits, first)

@@ -6,7 +6,6 @@ import pickle
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 import penstock as ps
-from penstock.loader.tuning import AutoCount, LoaderTuner, MemoryBudget, Setting, SettingChange, TunerLimits, find_cores
+from penstock.loader.tuning import AutoCount, LoaderTuner, Setting, SettingChange, TunerLimits
+from penstock.system.shares import find_cores
 from penstock.system.system_files import SystemFiles
 
 
@@ -221,21 +221,6 @@ def test_the_first_settled_state_is_logged_once(caplog: pytest.LogCaptureFixture
     machine.run(machine.tuner(), 300)
     text = "2 workers, 4 batches ahead: the loop waits 100% of its time"
     assert [record.message for record in caplog.records] == [text]
-
-
-def test_limits_follow_from_memory_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker of 200 MB and batches of 10 MB in half of 2 GB; two ranks share eight cores."""
-    files = {"proc/meminfo": "MemTotal: 2000000 kB", "proc/7/smaps_rollup": "head\nPss: 200000 kB"}
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-    monkeypatch.setattr("penstock.system.control_group.core_numbers", lambda: list(range(8)))
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    found = MemoryBudget(0.5, SystemFiles(tmp_path)).find_limits(16, Setting(2, 2), [7], 10e6)
-    assert (found.cores, found.workers, found.batches) == (4, 4, 61)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "none")
-    assert find_cores(SystemFiles(tmp_path)) == 8
 
 
 def test_a_chosen_count_stays_one_in_copies() -> None:

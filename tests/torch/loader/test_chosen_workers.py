@@ -6,7 +6,7 @@ import torch
 import torch.utils.data
 
 import penstock.torch as pt
-from penstock.loader.tuning import find_cores
+from penstock.system.shares import find_cores
 from penstock.system.system_files import SystemFiles
 
 
