@@ -297,6 +297,7 @@ class Stats:
             all_samples=self.samples,
             remote=self.remote - before.remote,
             epoch_time=self.epoch_time - before.epoch_time,
+            changes=tuple(change for change in self.changes if change not in before.changes),
         )
 
     def __getitem__(self, stage: str) -> StageStats:
@@ -359,6 +360,8 @@ class LoaderRates:
         What was fetched in it from remote stores.
     epoch_time : EpochTime
         The part of the span in which an epoch was under way.
+    changes : tuple of SettingChange
+        Changes in it of the workers of a loader with ``num_workers="auto"``.
     """
 
     seconds: float
@@ -375,6 +378,7 @@ class LoaderRates:
     all_samples: int
     remote: RemoteStats = RemoteStats()
     epoch_time: EpochTime = EpochTime()
+    changes: tuple[SettingChange, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -424,4 +428,5 @@ class LoaderRates:
             parts.append(
                 f"cache {self.remote.hit_rate:.0%}, {format_bytes(self.remote.nbytes / self.seconds)}/s fetched"
             )
+        parts += [f"now {change}" for change in self.changes[-1:]]
         return ", ".join(parts)

@@ -397,7 +397,11 @@ def test_stats_list_what_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(LoaderTuner, "record", record)
     loader = ps.DataLoader(Squares(10), batch_size=10, num_workers="auto", workers="threads")
-    assert loader.stats().changes == ()
+    before = loader.stats()
+    assert before.changes == ()
     list(loader)
+    rates = loader.stats().since(before)
+    assert rates.changes == loader.stats().changes
+    assert str(rates).endswith("now 3 workers, 6 batches ahead (one more: the loop waited 50% of its time)")
     assert loader.stats().changes == (SettingChange(0, 3, 6, "one more: the loop waited 50% of its time"),)
     assert "from batch 0: 3 workers, 6 batches ahead (one more: the loop waited 50% of its time)" in str(loader.stats())

@@ -155,6 +155,8 @@ def _count(stats: Stats, counters: LoaderCounters) -> dict[str, object]:
     }  # fmt: skip
     if stats.remote:
         values["remote"] = {"nbytes": stats.remote.nbytes}
+    if stats.changes:
+        values["changed"] = str(stats.changes[-1])[:_TEXT]
     if stats.left_out:
         values["errors"] = [
             {

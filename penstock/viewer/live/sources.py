@@ -193,6 +193,7 @@ class LiveLoader:
             **{name: read_number(self.header, name) for name in _HEADER_NUMBERS},
             **{name: read_number(last, name) for name in _PLACE}, "t": read_number(last, "t"),
             "verdict": _read_text(last, "verdict"),
+            "changed": _read_text(last, "changed"),
             "errors": [{"index": index, **error} for index, error in errors.items()],
             "points": [point for point in self.points if read_number(point, "t") > since],
         }  # fmt: skip

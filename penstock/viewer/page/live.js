@@ -49,7 +49,8 @@ function makeCard() {
   const numbers = Object.fromEntries(names.map((name) => [name, makeNumber(name)]));
   const charts = CHARTS.map(makeChart);
   const workers = el("ul", { class: "live-workers" });
-  const workersPart = el("section", {}, el("h3", {}, "Workers"), workers);
+  const changed = el("p");
+  const workersPart = el("section", {}, el("h3", {}, "Workers"), changed, workers);
   const slow = el("ol", { class: "live-slow" });
   const slowPart = el("section", {}, el("h3", {}, "Slowest samples"), slow);
   const errors = el("ul", { class: "live-errors" });
@@ -91,6 +92,7 @@ function makeCard() {
     for (const chart of charts) chart.update(card.points, from, to);
     const busy = Object.entries(last?.busy ?? {}).sort(([a], [b]) => a - b);
     workersPart.hidden = !busy.length;
+    changed.textContent = loader.changed ? `Chosen: ${loader.changed}` : "";
     workers.replaceChildren(...busy.map(([worker, part]) => el("li", {}, el("span", {}, worker),
       el("meter", { min: 0, max: 1, value: part.toFixed(3), "aria-label": `Worker ${worker} is busy` }),
       el("span", {}, `${Math.round(part * 100)} %`))));
