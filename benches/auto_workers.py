@@ -3,6 +3,7 @@
 Each situation is a dataset, a step of the loop and a kind of workers. Fixed numbers run for two seconds each; auto runs
 for 25 seconds, and is then measured again and again, and after it the better of the best two fixed numbers as often.
 "settled": the second of the last change before it was measured. Run it while nothing else runs.
+``--tasks NAME`` measures some of them.
 """
 
 from __future__ import annotations
@@ -222,6 +223,8 @@ def main() -> None:
     print(f"{machine()}; {versions('penstock-data', 'numpy')}\n")
     print("| situation | best fixed | auto / best (spread) | settled | found |\n|---|---|---|---|---|")
     for name, situation in situations(images_folder(options.images)).items():
+        if options.tasks and name not in options.tasks:
+            continue
         begin = [CUT_S + 1] if "cut" in name or "later" in name else []
         fixed = {n: run(situation, n, [*begin, seconds])[0][-1] for n in range(7)}
         best = sorted(fixed, key=fixed.__getitem__)[-2:]
