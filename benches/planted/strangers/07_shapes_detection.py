@@ -1,4 +1,4 @@
-r"""One-stage detector in the style of the torchvision references.
+"""One-stage detector in the style of the torchvision references.
 
 Boxes are xyxy; a target has the keys that the COCO evaluation wants.
 """
@@ -134,9 +134,9 @@ def main(root):
     model = GridDetector(num_classes=5)
     params = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(params, lr=0.02, momentum=0.9, weight_decay=1e-4)
-    lr_scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[12, 16], gamma=0.1)
+    lr_scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[10, 13], gamma=0.1)
     start, seen = time.time(), 0
-    for epoch in range(18):
+    for epoch in range(15):
         seen += train_one_epoch(model, optimizer, data_loader, epoch)
         lr_scheduler.step()
     print("%.1f samples/s" % (seen / (time.time() - start)))
