@@ -3,5 +3,6 @@
 Where to find what:
 
 - one trial, and several in turns: ``trials.py``, ``turns.py``
+- a changed loader: ``changed_loader.py``; one whose stage is given back from memory: ``ablation.py``
 - the child process: ``trial_child.py``; how it is run and ended: ``forked_child.py``
 """

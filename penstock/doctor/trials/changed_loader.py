@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from penstock.doctor.trials.ablation import GivenStage, NotApplicableError, give_back
 from penstock.sample import Batch, Sample, tree_leaves, tree_map
 from penstock.workers.ray.options import workers_kind
 
 if TYPE_CHECKING:
     from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
-__all__ = ["Change", "apply_change", "limit_threads"]
+__all__ = ["Change", "NotApplicableError", "apply_change", "limit_threads"]
 
 _MANY: Final = 8
 """Small tensors in a sample from which joining them is tried."""
@@ -44,6 +45,7 @@ class Change:
     worker_threads: int = 0  # threads that libraries may use in each worker; 0: as it is
     narrows: bool = False  # send large float arrays as uint8, as a normalisation on the device would allow
     joins: bool = False  # send the small arrays of a batch as one
+    given: GivenStage | None = None  # the stage that costs nothing, since what it gives was kept
 
     def count_workers(self, loader: WatchedLoader) -> int:
         """The number of workers of ``loader`` with this change."""
@@ -54,6 +56,7 @@ class Change:
         parts += [f"{self.worker_threads} threads in each worker"] if self.worker_threads else []
         parts += ["large arrays as uint8"] if self.narrows else []
         parts += ["small arrays joined"] if self.joins else []
+        parts += [f"{self.given} given back from memory"] if self.given else []
         return ", ".join(parts) or "the present setting"
 
 
@@ -103,6 +106,8 @@ def apply_change(loader: object, change: Change) -> WatchedLoader:
         fields["_iterator"] = None
     if "multiprocessing_context" in arguments and not _is_torch(loader):
         fields["multiprocessing_context"] = None
+    if change.given:
+        give_back(fields, loader, change.given)
     return changed
 
 
@@ -158,10 +163,6 @@ class NarrowingCollate:
 
     def __call__(self, samples: list[Sample]) -> Batch:
         return self.collate(tree_map(_narrow, samples))
-
-
-class NotApplicableError(Exception):
-    """A change means nothing for this loader."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,17 @@ import re
 from functools import cache
 from typing import Final, Literal
 
-__all__ = ["Called", "DataStage", "is_copy_call", "is_copy_name", "stage_of_call", "stage_of_module", "stage_of_name"]
+__all__ = [
+    "HANDLES",
+    "STAGE_OF_FUNCTION",
+    "Called",
+    "DataStage",
+    "is_copy_call",
+    "is_copy_name",
+    "stage_of_call",
+    "stage_of_module",
+    "stage_of_name",
+]
 
 DataStage = Literal["read", "decode", "augment"]
 
@@ -39,14 +49,42 @@ _READ_CALLS: Final = frozenset(
         "glob",
     }
 )  # fmt: skip
-_READ_FUNCTIONS: Final = frozenset({"numpy.load", "torch.load", "PIL.Image.open", "lmdb.open", "h5py.File", "os.open"})
+STAGE_OF_FUNCTION: Final[dict[str, Literal["read", "decode", "both"]]] = {
+    "numpy.load": "read", "numpy.fromfile": "read", "numpy.loadtxt": "read", "numpy.genfromtxt": "read",
+    "torch.load": "read", "h5py.File": "read", "zipfile.ZipFile": "read", "tarfile.open": "read",
+    "sqlite3.connect": "read", "lmdb.open": "read", "zarr.open": "read", "netCDF4.Dataset": "read",
+    "pandas.read_csv": "read", "pandas.read_parquet": "read", "pandas.read_pickle": "read", "pandas.read_hdf": "read",
+    "pandas.read_feather": "read", "pandas.read_excel": "read", "pandas.read_json": "read", "pandas.read_sql": "read",
+    "pyarrow.parquet.read_table": "read", "pyarrow.parquet.ParquetFile": "read", "polars.read_csv": "read",
+    "polars.read_parquet": "read", "glob.glob": "read", "os.listdir": "read",
+    "torchvision.io.image.read_file": "read", "urllib.request.urlopen": "read", "requests.get": "read",
+    "json.load": "decode", "json.loads": "decode", "pickle.load": "decode", "pickle.loads": "decode",
+    "marshal.loads": "decode", "zlib.decompress": "decode", "gzip.decompress": "decode", "cv2.imdecode": "decode",
+    "cv2.VideoCapture": "decode", "av.open": "decode", "decord.VideoReader": "decode",
+    "torchvision.io.image.decode_image": "decode", "torchvision.io.image.decode_jpeg": "decode",
+    "torchvision.io.image.decode_png": "decode", "xml.etree.ElementTree.parse": "decode", "nibabel.load": "decode",
+    "cv2.imread": "both", "skimage.io.imread": "both", "imageio.imread": "both", "imageio.v2.imread": "both",
+    "imageio.v3.imread": "both", "tifffile.imread": "both", "pydicom.dcmread": "both", "soundfile.read": "both",
+    "librosa.load": "both", "torchaudio.load": "both", "scipy.io.wavfile.read": "both",
+}  # fmt: skip
+"""Functions whose results a trial can give back, by the names they are called by. "both": they read a file and decode
+it."""
+HANDLES: Final = frozenset(
+    {
+        "numpy.load", "h5py.File", "zipfile.ZipFile", "tarfile.open", "sqlite3.connect", "lmdb.open", "zarr.open",
+        "netCDF4.Dataset", "pyarrow.parquet.ParquetFile", "urllib.request.urlopen", "cv2.VideoCapture", "av.open",
+        "decord.VideoReader",
+    }
+)  # fmt: skip
+"""Those of them that open something, from which methods read."""
+_READ_FUNCTIONS: Final = {name for name, stage in STAGE_OF_FUNCTION.items() if stage == "read"} | {"PIL.Image.open"}
 _DECODE_CALLS: Final = frozenset(
     {
         "imdecode", "decode", "decompress", "decode_jpeg", "decode_png", "decode_image", "decode_webp", "frombuffer",
         "decompressobj", "b64decode", "unpackb",
     }
 )  # fmt: skip
-_DECODE_FUNCTIONS: Final = frozenset({"pickle.loads", "pickle.load", "json.loads", "json.load", "marshal.loads"})
+_DECODE_FUNCTIONS: Final = {name for name, stage in STAGE_OF_FUNCTION.items() if stage == "decode"}
 # These read a file and decode it: reading where the thread waits, decoding where it computes.
 _READ_AND_DECODE: Final = frozenset({"imread", "VideoCapture", "imread_v2", "dcmread"})
 _WAITING_CALLS: Final = frozenset({"sleep", "poll", "select"})
