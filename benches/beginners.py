@@ -119,7 +119,7 @@ def main() -> None:
         right += stage == STAGES[name]
         change = said = got = within = "-"
         if advice is not None:
-            gain = advice["measured"] or advice["predicted"]
+            gain = advice["measured"]
             change, said = advice["change"], "-" if gain is None else f"{gain:.2f}"
             done = follow(script.read_text(), advice)
             if done is not None and gain is not None:

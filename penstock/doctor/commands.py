@@ -72,7 +72,7 @@ def doctor(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all events for Perfetto or chrome://tracing.")
     ] = None,
-    no_trials: Annotated[bool, typer.Option("--no-trials", help="Only predict what a change brings.")] = False,
+    no_trials: Annotated[bool, typer.Option("--no-trials", help="Try no changes: only facts.")] = False,
     budget: Annotated[float, typer.Option(min=0, help="Seconds for trials of changes.")] = 60.0,
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Run the script again with the advice, to measure the training itself.")
@@ -121,7 +121,7 @@ def tune(
     """Find the fewest workers that feed TRAIN.py as well as any number, and print the line of code.
 
     The script runs for some steps and is ended as by `sys.exit`; then its loader alone is measured in child processes,
-    with few settings that a model chooses and the usual rules of thumb beside them.
+    with the usual rules of thumb first, and then beside the best of them.
     """
     from penstock.doctor.trials.run_options import RunOptions
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import Advice, SlowSample, StageCost, Verdict
+from penstock.doctor.judge.diagnosis import Absence, Advice, SlowSample, StageCost, Verdict
 from penstock.doctor.judge.text_report import Diagnosis
 from penstock.doctor.machine.usage import ProcessUsage
 from penstock.doctor.trials.turns import Measured
@@ -105,6 +105,11 @@ def make_diagnosis(recording: Recording | None = None, *, keys: list[str] | None
             "Decoding limits the training: 81% of the loader's time, while the script waits 58% of its time. The "
             "script takes 412 samples/s; the same batch again and again 1,030; the loader alone gives 431.",
             waiting=0.58, delivered=412.0, trainer=1030.0, loader=431.0,
+            absences=(
+                Absence("read", 1.04, 0.04),
+                Absence("decode", 2.5, 0.81, Measured(5.2, 4.9, 5.6, 3)),
+                Absence("augment", 1.15, 0.13, Measured(9.9, 9.1, 10.2, 3)),
+            ),
         ),
         [
             StageCost("read", 210.0, 190.0, 900.0, 0.04, is_estimated=True),
@@ -119,13 +124,13 @@ def make_diagnosis(recording: Recording | None = None, *, keys: list[str] | None
         [
             Advice(
                 "num_workers", "num_workers=8", "Workers are busy, and 8 cores are not: 8 workers build more at once.",
-                2.1, Measured(1.98, 1.91, 2.04, 5), "DataLoader(..., num_workers=8)",
+                Measured(1.98, 1.91, 2.04, 5), "DataLoader(..., num_workers=8)",
             ),
             Advice(
                 "scaled-decoding", "decode JPEG at half the size", "Images are 2,048 pixels wide and resized to 224.",
-                1.62, Measured(1.7, 1.52, 1.77, 5), 'penstock.datasets.Images(path, size=224, scaled="auto")',
+                Measured(1.7, 1.52, 1.77, 5), 'penstock.datasets.Images(path, size=224, scaled="auto")',
             ),
-            Advice("packing", "pack the dataset", "Files are read one by one.", 1.06),
+            Advice("packing", "pack the dataset", "Files are read one by one."),
         ],
         [
             SlowSample(417 + number, key, 96.4 / (number + 1), worker=number % 3)

@@ -1,7 +1,7 @@
-"""The truth for tests of the model: a loader and a trainer in time slices, and recordings of what they do.
+"""Recordings of scripts whose costs are known: a loader and a trainer in time slices.
 
-Written in another way than :mod:`.queueing`: time passes in small slices, in each of which every thread
-that can run gets its part of the cores; a sample is built after the other.
+Time passes in small slices, in each of which every thread that can run gets its part of the cores; a sample is built
+after the other.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def record(counts: RemoteStats = COUNTS, **store: Any) -> Recording:
 def advise(recording: Recording) -> dict[str, str]:
     """Reasons of advice, by rule."""
     found = list(find(examine(recording)))
-    assert all(each.predicted > 1 and each.change and each.reason.endswith(".") for each in found)
+    assert all(each.measured is None and each.change and each.reason.endswith(".") for each in found)
     return {each.rule: each.reason for each in found}
 
 

@@ -49,13 +49,24 @@ def test_lines_fit_a_terminal_of_80_columns() -> None:
     assert any("a.jpg" in line for line in lines)
 
 
-def test_advice_shows_prediction_measurement_and_code() -> None:
-    """Each row has the change, what was predicted and measured with spread, and the line of code."""
+def test_advice_shows_measurement_and_code() -> None:
+    """Each row has the change, what was measured with its spread, and the line of code; a fact has no number."""
     text = format_report(make_diagnosis())
 
-    assert "1. num_workers=8\n     predicted +110%, measured +98% (+91% to +104%, 5 runs)" in text
+    assert "1. num_workers=8\n     measured +98% (+91% to +104%, 5 runs)" in text
     assert "     DataLoader(..., num_workers=8)" in text
-    assert "3. pack the dataset\n     predicted +6%, measured not tried" in text
+    assert "3. pack the dataset\n     Files are read one by one." in text
+
+
+def test_what_the_absence_of_stages_brings_is_a_table() -> None:
+    """The costliest first, with how it is known."""
+    text = format_report(make_diagnosis())
+
+    rows = [line.split() for line in text[text.index("without") :].splitlines()[1:4]]
+    assert [row[:2] for row in rows] == [["decode", "+150%"], ["augment", "+15%"], ["read", "+4%"]]
+    assert "5.2 times (4.9 times to 5.6 times, 3 runs)" in text
+    assert "4% of it, as observed" in text
+    assert "what reading and decoding leave" in text
 
 
 def test_nothing_to_gain_takes_three_statements() -> None:

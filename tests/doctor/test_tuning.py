@@ -65,7 +65,7 @@ def test_enough_workers_and_no_more() -> None:
     assert tuning.code == "DataLoader(..., num_workers=2, prefetch_factor=2)"
     assert (tuning.batch_bytes, tuning.worker_bytes) == (8 * 4096, 50_000_000)
     assert "rule of thumb: 4 x GPUs" in str(tuning)
-    assert {(setting.num_workers, len(setting.measured)) for setting in tuning.settings} >= {(1, 5), (2, 5), (4, 5)}
+    assert {(setting.num_workers, len(setting.measured)) for setting in tuning.settings} >= {(1, 5), (2, 4), (4, 5)}
     assert [order.step for order in runs.orders[:2]] == [StepShape()] * 2
     assert [order.change.arguments for order in runs.orders[:2]] == [
         {"num_workers": 0, "prefetch_factor": None}, {"num_workers": 2, "prefetch_factor": 2}
@@ -110,14 +110,14 @@ def test_trials_of_a_loader_are_runs_of_it() -> None:
 )
 def test_fewest_within_two_percent(speeds: dict[int, float], chosen: int) -> None:
     """The fewest workers within 2 % of the best."""
-    settings = [TunedSetting(number, 2, 0.0, 0, measured=[speed], turns=[0]) for number, speed in speeds.items()]
+    settings = [TunedSetting(number, 2, 0, measured=[speed], turns=[0]) for number, speed in speeds.items()]
 
     assert _Tuner._choose_best(settings).num_workers == chosen
 
 
 def make_setting(number: int, speeds: dict[int, float]) -> TunedSetting:
     """A setting that was measured in these turns."""
-    return TunedSetting(number, 2, 0.0, 0, measured=list(speeds.values()), turns=list(speeds))
+    return TunedSetting(number, 2, 0, measured=list(speeds.values()), turns=list(speeds))
 
 
 def test_settings_are_compared_within_turns() -> None:
@@ -134,18 +134,18 @@ def test_settings_are_compared_within_turns() -> None:
     [
         ({1: 5.0, 2: 10.0}, 3),
         ({2: 10.0, 4: 20.0}, 6),
-        ({2: 10.0, 4: 20.0, 8: 15.0}, None),
+        ({2: 10.0, 4: 20.0, 8: 15.0}, 3),
         ({2: 20.0, 4: 15.0}, 1),
         ({0: 20.0, 1: 10.0}, None),
-        ({4: 10.0, 8: 20.0}, None),
+        ({4: 10.0, 8: 20.0}, 6),
     ],
 )
-def test_the_search_goes_on_where_the_best_is_the_last(speeds: dict[int, float], further: int | None) -> None:
-    """Beyond the best number of workers, if no other was measured on that side and the number may be chosen."""
-    predicted = {(number, 2): TunedSetting(number, 2, 1.0, 0) for number in (0, 1, 2, 3, 4, 5, 6, 7, 8)}
+def test_the_search_goes_on_beside_the_best(speeds: dict[int, float], further: int | None) -> None:
+    """Beyond it if no other was measured on that side and the number may be chosen; else towards a neighbour."""
+    possible = {(number, 2): TunedSetting(number, 2, 0) for number in (0, 1, 2, 3, 4, 5, 6, 7, 8)}
     settings = [make_setting(number, {0: speed}) for number, speed in speeds.items()]
 
-    found = _Tuner._find_further(settings, predicted)
+    found = _Tuner._find_further(settings, possible)
 
     assert (None if found is None else found.num_workers) == further
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from penstock.doctor.judge.analysis import diagnose
 from penstock.doctor.judge.diagnosis import VERDICTS
-from penstock.doctor.judge.situation import examine, limiting_shares, rename_copies
+from penstock.doctor.judge.situation import examine, limiting_times, rename_copies
 from penstock.doctor.judge.stage_costs import cost_batches, summarize_steps
 from penstock.doctor.judge.text_report import Diagnosis
-from penstock.doctor.judge.verdict import find_limit
 from penstock.doctor.machine.usage import ProcessUsage
 from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES
 from tests.doctor.recordings import make_recording, make_steps
@@ -43,30 +41,6 @@ def test_stage_that_limits(stage: str) -> None:
     assert verdict.stage == stage, verdict.text
     assert verdict.stage in VERDICTS
     assert verdict.text.endswith(".")
-
-
-def test_too_few_workers() -> None:
-    """One worker on eight cores, where four would keep pace."""
-    diagnosis = diagnose_simulated(Script(1, cores=8, read=0.5, decode=1.5, augment=1.0, step_idle=8))
-
-    assert diagnosis.verdict.stage == "workers", diagnosis.verdict.text
-    assert diagnosis.advice[0].rule == "num_workers"
-    assert 2.3 < diagnosis.advice[0].predicted < 3.2
-
-
-def test_no_workers() -> None:
-    """Without workers the trainer waits for each sample, though cores are idle."""
-    diagnosis = diagnose_simulated(Script(0, cores=4, decode=1.5, step_idle=10))
-
-    assert diagnosis.verdict.stage == "workers", diagnosis.verdict.text
-    assert "no worker" in diagnosis.verdict.text
-
-
-def test_too_many_threads() -> None:
-    """Workers that compute with four threads each on two cores."""
-    diagnosis = diagnose_simulated(Script(2, cores=2, decode=8.0, threads=4, step_idle=5))
-
-    assert diagnosis.verdict.stage == "threads", diagnosis.verdict.text
 
 
 def test_straggler() -> None:
@@ -108,7 +82,7 @@ def test_numbers_of_the_verdict() -> None:
     assert verdict.waiting == pytest.approx(0.5, abs=0.06)
     assert verdict.delivered == pytest.approx(400, rel=0.05)
     assert verdict.trainer == pytest.approx(800, rel=0.05)
-    assert verdict.loader == pytest.approx(400, rel=0.05)
+    assert verdict.loader == 0  # nothing was tried
 
 
 def test_stages_have_costs_and_shares() -> None:
@@ -181,9 +155,9 @@ def test_copies_of_our_loader_are_transport() -> None:
     situation = examine(recording)
     for nbytes, stage in ((1_000_000, "collate"), (60_000_000, "transport")):
         situation.nbytes = nbytes
-        shares = limiting_shares(rename_copies(situation))
+        times = limiting_times(rename_copies(situation))
 
-        assert max(shares, key=lambda name: shares[name]) == stage
+        assert max(times, key=lambda name: times[name]) == stage
 
 
 def test_reading_that_computes_keeps_its_processor_time_where_cores_lack() -> None:
@@ -222,37 +196,6 @@ def test_samples_before_the_first_look_are_as_the_later_ones() -> None:
     assert costs.wall_ns["augment"].sum() == 0
 
 
-def test_a_slow_loader_is_named_though_other_programs_make_the_steps_long() -> None:
-    """The step that other programs interrupt hides the loader's slowness: what the processes compute shows it."""
-    recording = simulate(Script(2, cores=2, collate=4.0, step_idle=0.5, step_cpu=0.5), batches=120)
-    steps = recording.steps
-    steps.step_ns *= np.where(np.arange(len(steps.step_ns)) % 3, 20, 1)  # two of three are interrupted
-    steps.wait_ns[:] = np.where(steps.replayed, 0, 8_000_000)
-    steps.ready[:] = 1
-    recording.machine = {**recording.machine, "watched": {"others_cores": 2.0}, "load": {"average_1_min": 6.0}}
-    main = next(usage for usage in recording.usage if usage.role == "main")
-    main.waiting_for_cpu_ns, main.wall_ns = 4 * main.cpu_ns, 4_000_000_000
-    situation = examine(recording)
-
-    assert situation.pipeline.step_ns < 3_000_000
-    assert situation.modelled_gain_limit > 1.5
-    assert find_limit(situation) == "loader"
-    assert diagnose(recording, trials=False).verdict.stage == "collate"
-
-
-def test_workers_that_start_for_each_short_epoch_limit() -> None:
-    """Where most of the waiting is for the first batches of epochs, the start of workers is named."""
-    recording = simulate(Script(2, decode=0.1, step_idle=0.5), batches=120)
-    seen = ~recording.steps.replayed
-    recording.steps.epoch = np.arange(len(seen)) // 6
-    recording.steps.wait_ns[seen & (np.arange(len(seen)) % 6 == 0)] = 80_000_000
-
-    verdict = diagnose(recording, trials=False).verdict
-
-    assert verdict.stage == "workers", verdict.text
-    assert "start of workers" in verdict.text
-
-
 def test_a_sampler_that_is_slow_is_named() -> None:
     """It works in the main process: no stage of the workers, nor the receipt of batches, is the limit."""
     recording = simulate(Script(2, cores=8, decode=0.2, step_idle=2), batches=120)
@@ -264,7 +207,6 @@ def test_a_sampler_that_is_slow_is_named() -> None:
     assert diagnosis.verdict.stage == "collate"
     assert "sampler limits" in diagnosis.verdict.text
     assert [advice.rule for advice in diagnosis.advice] == ["faster-sampler"]
-    assert diagnosis.advice[0].predicted > 3
 
 
 def test_a_busy_machine_is_said() -> None:

@@ -2,7 +2,8 @@
 
 Where to find what:
 
-- the rules of the verdict: ``verdict.py``; what limits: ``situation.py``, ``observed_pipeline.py``
-- what is advised: ``advice/``, one function a candidate; the model that predicts gains: ``queueing.py``
+- the rules of the verdict: ``verdict.py``; what it reads: ``situation.py``, ``observations.py``
+- what the absence of a stage brings: ``absences.py``
+- what is advised: ``advice/``, one function a candidate
 - how workers and prefetch are chosen: ``tuning.py``
 """

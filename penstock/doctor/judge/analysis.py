@@ -1,9 +1,11 @@
-"""From a recording to a diagnosis: stages, model, advice, trials, verdict.
+"""From a recording to a diagnosis: stages, ablation, changes that are tried, facts, verdict.
 
 ::
 
-    Recording ─> examine ─> Situation ─> find_limit ─> candidates, predicted by the model
-                                                            │ tried in child processes, while there is time
+    Recording ─> examine ─> Situation ─> find_limit ─> the loader without each stage, in turns with it as it is
+                                                            │ child processes, while there is time
+                                                            v
+                                         candidates: changes, in turns; and facts of the stages that cost much
                                                             v
                                         decide ─> Verdict, Advice ─> Diagnosis
 
@@ -19,12 +21,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.doctor.judge.advice import CANDIDATES
+from penstock.doctor.judge.advice.num_workers import WORKER_RULES
 from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.situation import Situation, count_threads, examine, rename_copies
 from penstock.doctor.judge.stage_costs import find_slow_samples
 from penstock.doctor.judge.text_report import Diagnosis
 from penstock.doctor.judge.traps import find_traps, name_in_verdict
 from penstock.doctor.judge.verdict import decide, find_limit
+from penstock.doctor.trials.ablation import GivenStage
 from penstock.doctor.trials.changed_loader import Change, NotApplicableError
 from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
@@ -36,14 +40,20 @@ __all__ = ["diagnose"]
 
 _WORTH: Final = 1.05
 """Least gain of an advice."""
-_MOST_TRIALS: Final = 5
+_MOST_TRIALS: Final = 6
 _TURNS: Final = 5
-_ALWAYS_TRIED: Final = frozenset({"worker-threads", "fewer-workers"})
-"""Candidates that are tried although the model sees no gain: it knows no cost of many threads."""
+_ABLATION_TURNS: Final = 3
+_ABLATION_S: Final = 1.0
+_ABLATION_PART: Final = 0.5
+"""Most of the time that is spent on it."""
 _BY_LIMIT: Final = {"copy": {"pin_memory", "uint8"}, "trainer": {"main-threads"}}
 """Which candidates there are for a limit; for others all."""
-_MUCH_DOUBT: Final = 0.5
-_UNTRIED: Final = 3
+_FACTS: Final = 3
+_STAGE_OF_FACT: Final = {
+    "native-augmentation": "augment", "faster-collation": "collate", "faster-sampler": "collate",
+    "resize-when-packing": "decode", "scaled-decoding": "decode", "seek-tables": "decode", "pin_memory": "copy",
+}  # fmt: skip
+"""Of other facts it is reading."""
 _TRAPS_S: Final = 6.0
 """Most seconds in which the cost of known mistakes is measured."""
 _IMPOSSIBLE: Final = 1.5
@@ -87,7 +97,7 @@ def diagnose(
     Returns
     -------
     Diagnosis
-        With ``advice`` that brings 5 % or more: measured where it could be tried, else predicted.
+        With ``advice`` that was tried and brings 5 % or more, and facts of the stages that cost much.
     """
     deadline = time.perf_counter() + budget_s
     situation = examine(recording, loader)
@@ -95,11 +105,14 @@ def diagnose(
     work.drain_alone()
     situation = work.situation
     limit = find_limit(situation)
+    if limit == "loader":
+        work.leave_out_stages()
     if limit != "nothing":
         work.find_candidates(limit)
         work.try_candidates()
     verdict = decide(situation, limit, work.candidates)
-    advice = [] if verdict.stage in {"none", "step"} else work.choose_advice()
+    has_gain = verdict.stage not in {"none", "step"}
+    advice = work.choose_advice(verdict.stage) if has_gain else []
     findings = find_traps(loader, places, recording, work.notes, trial_s=min(_TRAPS_S, work.left_s))
     verdict = replace(verdict, text=verdict.text + name_in_verdict(verdict, findings))
     samples = find_slow_samples(recording)
@@ -115,7 +128,6 @@ class _Work:
     progress: Callable[[str], None] | None
     run_one: Callable[..., Trial] = run_trial
     candidates: dict[str, Advice] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unreadable: str = ""
     """Why the loader gave nothing when it was drained alone."""
@@ -145,64 +157,70 @@ class _Work:
             situation.alone, situation.nbytes = trial.batches_per_s * situation.steps.samples, trial.batch_nbytes
             self.situation = rename_copies(situation)
 
+    def leave_out_stages(self) -> None:
+        """Measure the loader without each of its stages: alone, or with the trainer if the trainer builds batches."""
+        situation = self.situation
+        if not self._can_try:
+            return
+        stages: list[GivenStage] = ["sample", "read", "decode", "collate"]
+        if situation.recording.settings.workers == "processes":
+            stages.append("transport")
+        step = StepShape() if situation.workers else situation.shape
+        budget_s = _ABLATION_PART * self.left_s
+        run_s = max(min(_ABLATION_S, budget_s / (1 + len(stages)) - _OVERHEAD_S), 0.3)
+        changes = [Change(given=stage) for stage in stages]
+        turns = Turns(situation.loader, changes, step, run_s, budget_s, self.progress, self.run_one)
+        turns.run(_ABLATION_TURNS)
+        errors = dict(zip(stages, turns.errors, strict=True))
+        found = {str(stage): ratio for stage, ratio in zip(stages, turns.measured(), strict=True) if ratio is not None}
+        situation.note_absences(found, has_reads=NotApplicableError.__name__ not in errors["read"])
+
+    @property
+    def _can_try(self) -> bool:
+        return self.left_s >= 3 and not self.unreadable
+
     def find_candidates(self, limit: str) -> None:
         """Ask every file of advice what may help."""
         wanted = _BY_LIMIT.get(limit)
         for rule in CANDIDATES:
             for found in CANDIDATES.get(rule)(self.situation):
                 candidate: Advice = found
-                if wanted is not None and candidate.rule not in wanted:
-                    continue
-                factor = self._factor(candidate)
-                if factor != 1:
-                    candidate = replace(candidate, predicted=factor * candidate.predicted, doubt=_MUCH_DOUBT)
-                self.candidates.setdefault(candidate.rule, candidate)
+                if wanted is None or candidate.rule in wanted:
+                    self.candidates.setdefault(candidate.rule, candidate)
 
     def try_candidates(self) -> None:
-        """Try the most promising, and keep what was measured."""
+        """Try changes in turns, and keep what was measured; what was not tried is no advice."""
         situation = self.situation
-        promising = [
-            candidate
-            for candidate in self.candidates.values()
-            if candidate.trial is not None and (candidate.predicted >= _WORTH or candidate.rule in _ALWAYS_TRIED)
-        ]
-        promising.sort(key=lambda candidate: (candidate.rule not in _ALWAYS_TRIED, -candidate.predicted))
-        promising = promising[:_MOST_TRIALS]
-        if self.unreadable:
-            self.errors = {candidate.rule: self.unreadable for candidate in promising}
-        if not promising or self.left_s < 3 or self.unreadable:
+        tried = {rule: each for rule, each in self.candidates.items() if each.trial is not None}
+        for rule in tried:
+            del self.candidates[rule]
+        if not tried or not self._can_try:
+            if tried and self.deadline and not self.unreadable:
+                self.notes.append("There was no time left to try a change: --budget gives more.")
             return
-        run_s = self._choose_run_s(len(promising))
-        changes = [candidate.trial for candidate in promising if candidate.trial is not None]
+        chosen = list(tried.values())[:_MOST_TRIALS]
+        run_s = self._choose_run_s(len(chosen))
+        changes = [candidate.trial for candidate in chosen if candidate.trial is not None]
         turns = Turns(situation.loader, changes, situation.shape, run_s, self.left_s, self.progress, self.run_one)
         turns.run(_TURNS)
         speeds = [trial.batches_per_s for trial in turns.present]
         present = statistics.median(speeds) * situation.steps.samples if speeds else 0.0
         most = _IMPOSSIBLE * max(situation.gain_limit, 1.0)
-        for candidate, ratio, error in zip(promising, turns.measured(most), turns.errors, strict=True):
-            if ratio is None and NotApplicableError.__name__ in error:
-                del self.candidates[candidate.rule]
-            elif ratio is None:
-                self.errors[candidate.rule] = error
-            else:
+        for candidate, ratio in zip(chosen, turns.measured(most), strict=True):
+            if ratio is not None:
                 measured = ratio.scaled(self._factor(candidate, present))
                 self.candidates[candidate.rule] = replace(candidate, measured=measured)
         if speeds:
             self._compare_with_script(present)
 
-    def _why_untried(self, candidate: Advice) -> str:
-        if candidate.trial is None:
-            return "it changes code or files of yours"
-        return "there was no time left" if self.deadline else "no trials were asked for"
-
     def _factor(self, candidate: Advice, present: float = 0.0) -> float:
-        """Return what one thread gains or loses, for a change whose model and trials leave it out.
+        """Return what one thread gains or loses, for a change whose trials leave it out.
 
         ``present``: samples per second of the present loader in trials. Where the script has not been run with one
         thread, its own speed shows what is lost.
         """
         situation = self.situation
-        if candidate.rule != "num_workers" or situation.pipeline.workers:
+        if candidate.rule not in {"num_workers", "more-workers"} or situation.workers:
             return 1.0
         if situation.recording.thread_gain is None and present and count_threads() > 1:
             return min(present / situation.steps.delivered, 1.0)
@@ -214,7 +232,7 @@ class _Work:
         Where rare batches are slow, twice as long as was watched, so that a run has several of them, and two turns.
         """
         situation = self.situation
-        rounds = 4 * max(situation.pipeline.workers, 2) / max(situation.now.batches_per_s, 1e-3)
+        rounds = 4 * max(situation.workers, 2) / max(self._batches_per_s, 1e-3)
         wanted, turns = max(1.0, rounds), 3
         if situation.steps.concentration > _CONCENTRATED:
             watched = int((~situation.recording.steps.replayed).sum()) * situation.steps.samples
@@ -226,28 +244,30 @@ class _Work:
         if not 0.67 <= present / delivered <= 1.5:
             why = "files may now be in the page cache, or other programs may run"
             threads = count_threads()
-            if not self.situation.pipeline.workers and threads > 1:
+            if not self.situation.workers and threads > 1:
                 why = f"torch computes with one thread there, and with {threads} in the script; or {why}"
             self.notes.append(
                 f"The present loader gave {present:,.0f} samples/s in the trials, and {delivered:,.0f} in the script: "
                 f"{why}. Gains are ratios of trials."
             )
 
-    def choose_advice(self) -> list[Advice]:
-        """Return what brings enough, the most useful first."""
-        kept, untried = [], []
-        for rule, candidate in self.candidates.items():
-            if candidate.measured is not None:
-                if _is_faster(candidate.measured) and candidate.estimate() >= _WORTH:
-                    kept.append(candidate)
-            elif candidate.predicted >= _WORTH:
-                why = self.errors.get(rule) or self._why_untried(candidate)
-                untried.append(replace(candidate, reason=f"{candidate.reason} Not tried: {why}."))
-        kept.sort(key=lambda advice: -advice.estimate())
-        untried.sort(key=lambda advice: -advice.predicted)
-        return [*kept, *untried[:_UNTRIED]]
+    @property
+    def _batches_per_s(self) -> float:
+        return self.situation.steps.delivered / max(self.situation.steps.samples, 1.0)
+
+    def choose_advice(self, stage: str) -> list[Advice]:
+        """Return the changes that bring enough, the most useful first, and then facts, those of ``stage`` first."""
+        tried = {rule: each.measured for rule, each in self.candidates.items() if each.measured is not None}
+        facts = [each for each in self.candidates.values() if each.measured is None]
+        facts.sort(key=lambda each: _STAGE_OF_FACT.get(each.rule, "read") != stage)
+        useful = sorted(
+            (rule for rule, gain in tried.items() if _is_faster(gain)), key=lambda rule: -tried[rule].median
+        )
+        others = [rule for rule in useful if rule not in WORKER_RULES]
+        best = [rule for rule in useful if rule in WORKER_RULES][:1]  # numbers of workers exclude one another
+        return [*(self.candidates[rule] for rule in useful if rule in {*others, *best}), *facts[:_FACTS]]
 
 
 def _is_faster(ratio: Measured) -> bool:
-    """Return whether runs with a change were faster: one in which the typical run was slower is no advice."""
-    return ratio.median >= 1 and ratio.highest >= _WORTH
+    """Return whether a change is worth it: more than the spread of its runs, which contain none that was slower."""
+    return ratio.median >= _WORTH and (ratio.lowest >= 1 or ratio.median >= 1 + ratio.highest - ratio.lowest)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from penstock.doctor.trials.changed_loader import Change
 from penstock.doctor.trials.turns import Measured
 
-__all__ = ["ONE_THREAD", "VERDICTS", "Advice", "SlowSample", "StageCost", "Verdict", "VerdictStage"]
+__all__ = ["ONE_THREAD", "VERDICTS", "Absence", "Advice", "SlowSample", "StageCost", "Verdict", "VerdictStage"]
 
 VerdictStage = Literal[
     "read", "decode", "augment", "collate", "transport", "copy", "step", "workers", "threads", "none"
@@ -46,6 +45,29 @@ class StageCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Absence:
+    """What the whole training gains if a stage costs nothing.
+
+    Parameters
+    ----------
+    stage : str
+        One of :data:`penstock.doctor.watching.recording.WORK_STAGES`.
+    gain : float
+        Samples per second without the stage, divided by those now; at most what a loader that costs nothing gains.
+    part : float
+        Of the loader's time, 0..1, that the stage takes.
+    measured : Measured, optional
+        The speed of the loader without the stage, divided by that of the loader as it is; None if the part of the time
+        is as it was observed.
+    """
+
+    stage: str
+    gain: float
+    part: float
+    measured: Measured | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Which stage limits the training.
 
@@ -65,6 +87,8 @@ class Verdict:
         Samples per second that it could take if it never waited.
     loader : float
         Samples per second that the loader gives alone; 0 if that was not measured.
+    absences : tuple of Absence
+        What the absence of each stage of the loader brings; empty if the loader is not the limit.
     """
 
     stage: VerdictStage
@@ -73,11 +97,12 @@ class Verdict:
     delivered: float
     trainer: float
     loader: float = 0.0
+    absences: tuple[Absence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One change, and what it brings to the whole training.
+    """One change that was tried, and what it brings to the whole training; or a fact, which brings no number.
 
     Parameters
     ----------
@@ -86,41 +111,22 @@ class Advice:
     change : str
         What to change, as a person would write it: ``num_workers=4``.
     reason : str
-        Why; one sentence. It says what is assumed where ``predicted`` is not from observed costs alone.
-    predicted : float
-        Samples per second of the whole with the change, divided by those now: 1.25 is a quarter more.
+        Why, in a sentence or two; of a fact, what was seen.
     measured : Measured, optional
-        The same ratio, measured with the loader in child processes, or by the script itself; None if it cannot be
-        tried, or time ran out.
+        Samples per second of the whole with the change, divided by those now, measured with the loader in child
+        processes, or by the script itself; None of a fact.
     code : str
         The line of code, where there is one.
     trial : Change, optional
-        How to try it; None if it cannot be tried without writing files or running the training.
-    doubt : float
-        How far ``predicted`` may be off, as the standard error of its logarithm: 0.2 is about 20 %.
+        How it is tried; None of a fact.
     """
 
     rule: str
     change: str
     reason: str
-    predicted: float
     measured: Measured | None = None
     code: str = ""
     trial: Change | None = None
-    doubt: float = 0.2
-
-    def estimate(self) -> float:
-        """Return the gain that is believed: the mean of what is predicted and what was measured, by how sure each is.
-
-        Beside other programs, runs of a few seconds differ by a factor of two; the model then knows more than their
-        median. On a quiet machine they differ by a few percent, and the model counts for little.
-        """
-        measured = self.measured
-        if measured is None or self.predicted <= 0 or measured.lowest <= 0:
-            return self.predicted if measured is None else measured.median
-        weights = 1 / self.doubt**2, 1 / measured.error**2
-        mean = (weights[0] * math.log(self.predicted) + weights[1] * math.log(measured.median)) / sum(weights)
-        return math.exp(mean)
 
 
 @dataclass(frozen=True, slots=True)

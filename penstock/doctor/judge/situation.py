@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from penstock.doctor.judge.diagnosis import StageCost
-from penstock.doctor.judge.observed_pipeline import observe_pipeline
-from penstock.doctor.judge.queueing import Prediction, TrainingPipeline, predict
+from penstock.doctor.judge.absences import find_absences
+from penstock.doctor.judge.diagnosis import Absence, StageCost
+from penstock.doctor.judge.observations import (
+    count_background,
+    count_cores,
+    count_epoch_batches,
+    measure_parallelism,
+    measure_step,
+)
 from penstock.doctor.judge.stage_costs import (
     BatchCosts,
     StepSummary,
@@ -20,9 +27,10 @@ from penstock.doctor.judge.stage_costs import (
     summarize_steps,
 )
 from penstock.doctor.trials.trial_child import StepShape
+from penstock.doctor.trials.turns import Measured
 from penstock.doctor.watching.recording import BATCH, SAMPLE, WORK_STAGES, Recording
 
-__all__ = ["Situation", "Stragglers", "count_threads", "examine", "rename_copies"]
+__all__ = ["Situation", "Stragglers", "count_threads", "examine", "limiting_times", "rename_copies"]
 
 _SLOW: Final = 20.0
 """A straggler takes this many times as long as the median sample,"""
@@ -52,15 +60,19 @@ class Situation:
     steps: StepSummary  # the times of the steps
     costs: BatchCosts  # what each batch costs a worker
     stages: list[StageCost]  # what a sample costs, by stage
-    pipeline: TrainingPipeline  # the observed settings and costs, as the model takes them
-    now: Prediction  # what the model predicts for this pipeline
-    alone: float  # samples per second of the loader alone: measured, or else the model's
+    shape: StepShape  # the step that an emulated trainer takes in the place of the script's
+    cores: float  # that the script may use
+    background: float  # threads of other programs that compute all the time, on average
+    threads: float  # that compute in a worker on average while it builds
+    epoch_batches: int  # batches of an epoch after which workers begin anew; 0: never
+    alone: float = 0.0  # samples per second of the loader alone; 0 until it is measured
     nbytes: int = 0  # of a batch, measured in a trial; 0 if unknown
+    absences: Mapping[str, Absence] = field(default_factory=dict)  # what the absence of each stage brings
 
     @property
-    def shape(self) -> StepShape:
-        """The step that an emulated trainer takes in the place of the script's."""
-        return StepShape(self.pipeline.step_ns, self.pipeline.step_cpu_ns)
+    def workers(self) -> int:
+        """The loader's workers."""
+        return self.recording.settings.num_workers
 
     @property
     def gain_limit(self) -> float:
@@ -68,27 +80,31 @@ class Situation:
         return self.steps.trainer / self.steps.delivered if self.steps.delivered else 1.0
 
     @property
-    def idle_gain_limit(self) -> float:
-        """What it would gain by the model on a machine without other programs."""
-        now = _predict_idle(self.pipeline) * self.steps.samples
-        return max(self.steps.trainer / now, 1.0) if now else self.gain_limit
+    def batch_ns(self) -> float:
+        """Mean time in which one thread builds a batch."""
+        return sum(float(wall_ns.mean()) for wall_ns in self.costs.wall_ns.values() if len(wall_ns))
 
     @property
-    def modelled_gain_limit(self) -> float:
-        """The gain limit by the model alone, whose trainer's speed was not measured beside other programs."""
-        now = _predict_idle(self.pipeline)
-        return max(1e9 / (self.pipeline.step_ns * now), 1.0) if now and self.pipeline.step_ns else self.idle_gain_limit
+    def observed_speed(self) -> float:
+        """Samples per second that the loader could give alone, by what its stages take; 0 if they were not observed."""
+        total_ns = sum(limiting_times(self).values())
+        return self.steps.samples * 1e9 / total_ns if total_ns else 0.0
 
-    def gain_of(self, pipeline: TrainingPipeline) -> float:
-        """Divide the speed with ``pipeline`` by that now; at most what a loader that costs nothing gains."""
-        now = self.now.batches_per_s
-        gain = predict(pipeline).batches_per_s / now if now else 1.0
-        return min(gain, max(self.gain_limit, 1.0))
+    def note_absences(self, measured: Mapping[str, Measured], *, has_reads: bool = True) -> None:
+        """Judge what the absence of each stage brings.
 
-    def idle_gain_of(self, pipeline: TrainingPipeline) -> float:
-        """Predict the gain of ``pipeline`` on a machine without other programs, without a limit."""
-        now = _predict_idle(self.pipeline)
-        return _predict_idle(pipeline) / now if now else 1.0
+        ``measured``: as for :func:`find_absences`. ``has_reads``: whether samples may read by calls that are not known;
+        else only what waits is taken for reading.
+        """
+        times = dict(limiting_times(self))
+        if not has_reads and times:
+            waits = times["read"] * self.idle_share("read")
+            times["augment"], times["read"] = times["augment"] + times["read"] - waits, waits
+        self.absences = find_absences(times, self.gain_limit, measured, is_serial=not self.workers)
+
+    def brings(self, *stages: str) -> float:
+        """The most that the absence of one of ``stages`` brings, as a factor."""
+        return max((self.absences[stage].gain for stage in stages if stage in self.absences), default=1.0)
 
     @property
     def one_thread_gain(self) -> float:
@@ -105,15 +121,16 @@ class Situation:
 
     def share(self, stage: str) -> float:
         """Part of the loader's limiting time that ``stage`` takes."""
-        return limiting_shares(self).get(stage, 0.0)
+        times = limiting_times(self)
+        return times.get(stage, 0.0) / max(sum(times.values()), 1.0)
 
-    def idle_share(self, stage: str) -> float:
-        """Part of the stage's time in which it needs no processor."""
-        work = self.pipeline.build.get(stage)
-        if work is None:
-            return 0.0
-        idle, cpu = float(work.idle_ns.sum()), float(work.cpu_ns.sum())
-        return idle / (idle + cpu) if idle + cpu else 0.0
+    def idle_share(self, *stages: str) -> float:
+        """Part of the time of ``stages`` in which they need no processor."""
+        wall, cpu = (
+            sum(float(times[stage].sum()) for stage in stages) for times in (self.costs.wall_ns, self.costs.cpu_ns)
+        )
+        role = "worker" if self.recording.settings.workers == "processes" else "main"
+        return max(1 - cpu / core_share(self.recording, role) / wall, 0.0) if wall else 0.0
 
     def batch_nbytes(self) -> float:
         """Return the number of bytes of a batch; 0 if unknown."""
@@ -143,11 +160,6 @@ class Situation:
         return Stragglers(indices, float(ms[order[0]]), usual, cost)
 
 
-def _predict_idle(pipeline: TrainingPipeline) -> float:
-    """Return batches per second on a machine without other programs, by the model."""
-    return predict(replace(pipeline, background=0.0)).batches_per_s
-
-
 def count_threads() -> int:
     """Threads with which torch computes in this process, that of the script."""
     torch = sys.modules.get("torch")
@@ -157,10 +169,13 @@ def count_threads() -> int:
 def examine(recording: Recording, loader: object = None) -> Situation:
     """Compute what follows from ``recording``; nothing is run."""
     steps, costs = summarize_steps(recording), cost_batches(recording)
-    pipeline = observe_pipeline(recording, costs, steps)
-    alone = predict(pipeline.alone()).batches_per_s * steps.samples if pipeline.build else 0.0
-    now = predict(pipeline) if pipeline.build or steps.step_ns else Prediction(0.0, 0.0)
-    return Situation(recording, loader, steps, costs, cost_stages(recording, costs), pipeline, now, alone)
+    situation = Situation(
+        recording, loader, steps, costs, cost_stages(recording, costs), measure_step(recording, steps),
+        count_cores(recording), count_background(recording), measure_parallelism(recording),
+        count_epoch_batches(recording),
+    )  # fmt: skip
+    situation.note_absences({})
+    return situation
 
 
 def rename_copies(situation: Situation) -> Situation:
@@ -169,11 +184,11 @@ def rename_copies(situation: Situation) -> Situation:
     They write batches into memory that the main process shares, so a copy of the samples' bytes is what sends them.
     torch's recordings make this difference themselves.
     """
-    recording, work = situation.recording, situation.pipeline.build.get("collate")
-    settings = recording.settings
-    if settings.library != "penstock" or settings.workers != "processes" or work is None:
+    recording, settings = situation.recording, situation.recording.settings
+    work_ns = situation.costs.cpu_ns["collate"]
+    if settings.library != "penstock" or settings.workers != "processes" or not len(work_ns):
         return situation
-    copied_ns = float(work.cpu_ns.mean()) if len(work.cpu_ns) else 0.0
+    copied_ns = float(work_ns.mean())
     if not _LARGE_BATCH <= situation.nbytes >= copied_ns:  # a copy takes about a nanosecond for a byte or more
         return situation
     events = recording.events
@@ -182,19 +197,18 @@ def rename_copies(situation: Situation) -> Situation:
     return replace(examine(recording, situation.loader), alone=situation.alone, nbytes=situation.nbytes)
 
 
-def limiting_shares(situation: Situation) -> dict[str, float]:
-    """Part of the time of a batch that each stage takes, divided by how many workers share it.
+def limiting_times(situation: Situation) -> dict[str, float]:
+    """Nanoseconds of a batch in each stage, divided by how many workers share it; "draw" is the sampler's.
 
-    Workers share what they build; the receipt of a batch in the main process is shared by nobody, as is the sampler's
-    work, which is part of the whole.
+    Workers share what they build, and what computes is not faster than with all cores; the receipt of a batch in the
+    main process is shared by nobody, nor is the sampler's work.
     """
-    pipeline = situation.pipeline
-    parallel = max(pipeline.workers, 1)
+    costs, parallel = situation.costs, max(situation.workers, 1)
+    if not len(costs.samples):
+        return {}
     times = {}
-    for stage, work in pipeline.build.items():
-        cpu, idle = float(work.cpu_ns.mean()), float(work.idle_ns.mean())
-        servers = min(parallel * pipeline.threads, pipeline.cores)
-        times[stage] = cpu / max(servers, 1e-9) + idle / parallel
-    times["transport"] = times.get("transport", 0.0) + pipeline.receive_ns
-    total = sum(times.values()) + pipeline.draw_ns
-    return {stage: value / total for stage, value in times.items()} if total else {}
+    for stage, wall_ns in costs.wall_ns.items():
+        idle_ns = float(wall_ns.mean()) * situation.idle_share(stage)
+        times[stage] = idle_ns / parallel + (float(wall_ns.mean()) - idle_ns) / min(parallel, situation.cores)
+    times["transport"] += costs.mean_receive_ns
+    return {**times, "draw": situation.recording.draw_ns}

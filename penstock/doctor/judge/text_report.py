@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import Advice, SlowSample, StageCost, Verdict
+from penstock.doctor.judge.diagnosis import Absence, Advice, SlowSample, StageCost, Verdict
 from penstock.doctor.trials.turns import Measured
 from penstock.doctor.watching.recording import Recording
 from penstock.wording import counted, escape_unprintable, format_time_us
 
 __all__ = [
+    "ABSENCE_COLUMNS",
     "ESTIMATED",
     "STAGE_COLUMNS",
     "Diagnosis",
     "describe_ending",
+    "format_absence",
     "format_gain",
     "format_measured",
     "format_report",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 STAGE_COLUMNS = ("stage", "per sample", "half below", "99% below", "share")
+ABSENCE_COLUMNS = ("without", "the script", "the loader")
 ESTIMATED = "* estimated: the whole sample is timed, its parts are found by stack sampling"
 _SAMPLES_SHOWN = 5
 _ENDINGS = {
@@ -97,6 +100,7 @@ def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
     parts = [
         [*_wrap(diagnosis.verdict.text, width), *([] if is_brief else [""]), *_list_speeds(diagnosis, width, is_brief)],
         [] if is_brief else _list_stages(diagnosis.stages),
+        _list_absences(diagnosis.verdict.absences),
         _list_advice(diagnosis.advice, width),
         [] if is_brief else _list_samples(diagnosis.samples, width),
         _list_findings(diagnosis.findings, width),
@@ -125,7 +129,7 @@ def format_gain(ratio: float) -> str:
 
 
 def format_measured(measured: Measured | None) -> str:
-    """Return a gain that was measured, with its spread; "not tried" without one."""
+    """Return a gain that was measured, with its spread; "not tried" of a fact."""
     if measured is None:
         return "not tried"
     gain, lowest, highest = (format_gain(value) for value in (measured.median, measured.lowest, measured.highest))
@@ -186,11 +190,25 @@ def _list_stages(stages: Sequence[StageCost]) -> list[str]:
     return [*lines, *([ESTIMATED] if any(cost.is_estimated for cost in stages) else [])]
 
 
+def format_absence(absence: Absence) -> tuple[str, str, str]:
+    """Format a row of :data:`ABSENCE_COLUMNS`: how the loader's gain is known is behind it."""
+    how = f"{absence.part:.0%} of it, as observed" if absence.measured is None else format_measured(absence.measured)
+    return absence.stage, format_gain(absence.gain), how
+
+
+def _list_absences(absences: Sequence[Absence]) -> list[str]:
+    rows = [ABSENCE_COLUMNS, *map(format_absence, sorted(absences, key=lambda each: -each.part))] if absences else []
+    lines = [f"{stage:<12}{gain:>12}    {how}" for stage, gain, how in rows]
+    is_rest = any(each.stage == "augment" and each.measured is not None for each in absences)
+    return [*lines, *(["augment: of all work on samples, what reading and decoding leave"] if is_rest else [])]
+
+
 def _list_advice(advice: Sequence[Advice], width: int) -> list[str]:
     lines = ["What to change, and what the whole training gains"] if advice else []
     for number, each in enumerate(advice, 1):
         lines += _wrap(f"{number}. {each.change}", width, "  ", "     ")
-        lines.append(f"     predicted {format_gain(each.predicted)}, measured {format_measured(each.measured)}")
+        if each.measured is not None:
+            lines.append(f"     measured {format_measured(each.measured)}")
         lines += _wrap(each.reason, width, "     ")
         lines += [f"     {escape_unprintable(line)}" for line in each.code.splitlines()]
     return lines

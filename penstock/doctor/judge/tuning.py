@@ -2,14 +2,12 @@
 
 ::
 
-    one run without workers   cost of a batch, processor time and other     ─┐
-    one run with workers      cost of sending it; memory of a worker        ─┴─> queueing model ─> a few settings
-    runs in turns             these settings and the rules of thumb         ───> the fewest workers near the best
-                              and more workers, or fewer, while the best is the last one on that side
+    one run without workers   whether it gives batches, and their size           ─┐
+    one run with workers      memory of a worker                                 ─┴─> settings that fit in memory
+    runs in turns             no worker, one, as many as cores, twice as many, as it is now, and the rules of thumb
+                              then beyond the best number where it is the last one, else towards it
 
-A full grid measures every setting; the model says which of them are worth it. It knows nothing of other programs, so
-what was measured decides where to look further. Runs are trials (:mod:`penstock.doctor.trials.trials`): nothing is
-trained, and the loader is not changed.
+Runs are trials (:mod:`penstock.doctor.trials.trials`): nothing is trained, and the loader is not changed.
 """
 
 from __future__ import annotations
@@ -18,13 +16,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
-import numpy as np
-
-from penstock.doctor.judge.advice.num_workers import with_workers
-from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
 from penstock.doctor.trials.changed_loader import Change
 from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
@@ -52,21 +46,18 @@ class TunedSetting:
     ----------
     num_workers, prefetch_factor : int
         The setting; ``prefetch_factor`` is 0 without workers.
-    predicted : float
-        Batches per second by the model.
     memory_bytes : int
         Of all workers and the batches ahead.
     why : str
         Why it was measured.
     measured : list of float
-        Batches per second, run by run; empty if it was only predicted.
+        Batches per second, run by run; empty if there was no time.
     turns : list of int
         The turn of each run. Settings are compared within turns, since a machine is not always equally fast.
     """
 
     num_workers: int
     prefetch_factor: int
-    predicted: float
     memory_bytes: int
     why: str = ""
     measured: list[float] = field(default_factory=list)
@@ -81,12 +72,12 @@ class TunedSetting:
         """Return its speed divided by that of ``other``: the median over their common turns."""
         speeds = dict(zip(other.turns, other.measured, strict=True))
         ratios = [speed / speeds[turn] for turn, speed in zip(self.turns, self.measured, strict=True) if turn in speeds]
-        return statistics.median(ratios) if ratios else self.batches_per_s / other.batches_per_s
+        return statistics.median(ratios) if ratios else self.batches_per_s / max(other.batches_per_s, 1e-9)
 
     @property
     def batches_per_s(self) -> float:
-        """The median of the measured speeds; the predicted speed if nothing was measured."""
-        return statistics.median(self.measured) if self.measured else self.predicted
+        """The median of the measured speeds; 0 if there are none."""
+        return statistics.median(self.measured) if self.measured else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +122,13 @@ class Tuning:
             f"{counted(self.best.num_workers, 'worker')} on {counted(self.cores, 'core')}, {free} left; "
             f"{self.best.memory_bytes / 1e6:,.0f} MB for workers and batches ahead; found in {self.seconds:.0f} s."
         )
-        lines += ["", f"{'workers':>8}{'prefetch':>10}{'batches/s':>11}{'spread':>16}{'predicted':>11}{'MB':>8}  "]
+        lines += ["", f"{'workers':>8}{'prefetch':>10}{'batches/s':>11}{'spread':>16}{'MB':>8}  "]
         for setting in self.settings:
             mark = "*" if setting is self.best else " "
             spread = f"{min(setting.measured):.1f}..{max(setting.measured):.1f}" if setting.measured else ""
             lines.append(
                 f"{mark}{setting.num_workers:>7}{setting.prefetch_factor:>10}{setting.batches_per_s:>11.1f}{spread:>16}"
-                f"{setting.predicted:>11.1f}{setting.memory_bytes / 1e6:>8,.0f}  {setting.why}".rstrip()
+                f"{setting.memory_bytes / 1e6:>8,.0f}  {setting.why}".rstrip()
             )
         return "\n".join(lines)
 
@@ -201,15 +192,15 @@ class _Tuner:
     _begun: float = field(default_factory=time.perf_counter)
 
     def run(self) -> Tuning:
-        """Probe the loader, predict settings, measure them, and choose one."""
-        pipeline = self._probe()
-        predicted = self._predict(pipeline)
-        if not predicted:
+        """Probe the loader, measure settings that fit in memory, and choose one."""
+        self._probe()
+        possible = self._list_possible()
+        if not possible:
             raise ArgumentError(
                 f"memory_bytes must have room for a batch of {self.batch_bytes} bytes, got {self.memory_bytes}"
             )
-        chosen = self._choose_settings(predicted)
-        self._measure(chosen, predicted)
+        chosen = self._choose_settings(possible)
+        self._measure(chosen, possible)
         chosen.sort(key=lambda setting: (setting.num_workers, setting.prefetch_factor))
         best = self._choose_best(chosen)
         seconds = time.perf_counter() - self._begun
@@ -219,29 +210,15 @@ class _Tuner:
     def _left_s(self) -> float:
         return self._begun + self.budget_s - time.perf_counter()
 
-    def _probe(self) -> TrainingPipeline:
-        """Measure what a batch costs without workers, and what sending it costs."""
+    def _probe(self) -> None:
+        """Measure the size of a batch and the memory of a worker."""
         run_s = max(0.5, self.budget_s * _SHARE_OF_PROBES / 2)
         serial = self._run(0, 0, run_s, StepShape(), why="a batch without workers")
         if serial.error or serial.batches < 2:
             raise ArgumentError(f"loader must give batches: {serial.error or 'it gave none in time'}")
         self.batch_bytes = serial.batch_nbytes
-        wall_ns, cpu_ns, delay_ns = (np.diff(values) * 1e9 for values in (serial.taken_s, serial.cpu_s, serial.delay_s))
-        if len(wall_ns) > 8:
-            wall_ns, cpu_ns, delay_ns = wall_ns[2:], cpu_ns[2:], delay_ns[2:]  # the first ones open files
-        cpu_ns = np.minimum(cpu_ns, wall_ns)
-        idle_ns = (wall_ns - cpu_ns - delay_ns).clip(0)
-        parallel = self._run(min(2, self.cores), 2, run_s, StepShape(), why="sending a batch", measure_memory=True)
+        parallel = self._run(min(2, self.cores), 2, run_s, StepShape(), why="a worker", measure_memory=True)
         self.worker_bytes = parallel.worker_pss_bytes
-        receive_ns = float(np.diff(parallel.cpu_s).mean()) * 1e9 if parallel.batches > 2 else 0.0
-        build = {
-            "augment": Work(cpu_ns, idle_ns),
-            "transport": Work(np.full_like(cpu_ns, receive_ns), np.zeros_like(cpu_ns)),
-        }
-        return TrainingPipeline(
-            1, 2, float(self.cores), build, self.step.wall_ns, self.step.cpu_ns, receive_ns,
-            rotates=type(self.loader).__module__.startswith("torch."),
-        )  # fmt: skip
 
     def _run(
         self, workers: int, prefetch: int, run_s: float, step: StepShape, why: str, *, measure_memory: bool = False
@@ -253,50 +230,37 @@ class _Tuner:
         order = TrialOrder(Change(arguments), step, run_s, limit_s)
         return self.run_one(self.loader, order, measure_memory=measure_memory)
 
-    def _predict(self, pipeline: TrainingPipeline) -> dict[tuple[int, int], TunedSetting]:
-        """Predict the speed of every setting that fits in memory."""
-        most = max(_MOST_WORKERS_A_CORE * self.cores, 4)
+    def _list_possible(self) -> dict[tuple[int, int], TunedSetting]:
+        """List all settings that fit in memory."""
         found = {}
-        numbers = [0, *range(1, min(most, 8) + 1), *range(10, min(most, 16) + 1, 2), *range(20, most + 1, 4)]
-        for number in numbers:
+        for number in range(max(_MOST_WORKERS_A_CORE * self.cores, self.loader.num_workers, 4) + 1):
             for prefetch in _PREFETCH if number else (0,):
-                changed = replace(with_workers(pipeline, number), prefetch=max(prefetch, 1))
-                if number == 0:
-                    own = {name: work for name, work in pipeline.build.items() if name != "transport"}
-                    changed = replace(changed, build=own, receive_ns=0.0)
                 memory = number * self.worker_bytes + number * prefetch * self.batch_bytes
                 if self.memory_bytes is None or memory + self.batch_bytes <= self.memory_bytes:
-                    found[number, prefetch] = TunedSetting(number, prefetch, predict(changed).batches_per_s, memory)
+                    found[number, prefetch] = TunedSetting(number, prefetch, memory)
         return found
 
-    def _choose_settings(self, predicted: dict[tuple[int, int], TunedSetting]) -> list[TunedSetting]:
-        """Choose settings worth measuring: near the best of the model, and the rules of thumb."""
-        best = max(setting.predicted for setting in predicted.values())
-        near = [key for key, setting in predicted.items() if setting.predicted >= (1 - _TOLERANCE) * best]
-        fewest = min(near)
-        numbers = sorted({number for number, _ in predicted})
-        at = numbers.index(fewest[0])
-        wanted: dict[tuple[int, int], list[str]] = {fewest: ["the fewest near the best, by the model"]}
-        for neighbour in (at + 1, at - 1):
-            if 0 <= neighbour < len(numbers):
-                number = numbers[neighbour]
-                wanted.setdefault((number, fewest[1] or 2 if number else 0), ["beside it"])
-        present = self.loader.num_workers
+    def _choose_settings(self, possible: dict[tuple[int, int], TunedSetting]) -> list[TunedSetting]:
+        """Choose the settings that are measured first."""
+        present, wanted = self.loader.num_workers, dict[tuple[int, int], list[str]]()
         for key, why in (
+            ((0, 0), "no worker"),
+            ((1, 2), "one worker"),
             ((self.cores, 2), "rule of thumb: workers = cores"),
+            ((2 * self.cores, 2), "twice as many"),
             ((4 * _count_devices(), 2), "rule of thumb: 4 x GPUs"),
             ((present, (self.loader.prefetch_factor or 2) if present else 0), "as it is now"),
         ):
             wanted.setdefault(key, []).append(why)
         chosen = []
         for key, reasons in wanted.items():
-            setting = predicted.get(key)
+            setting = possible.get(key)
             if setting is not None:
                 setting.why = "; ".join(reasons)
                 chosen.append(setting)
         return chosen
 
-    def _measure(self, settings: list[TunedSetting], predicted: dict[tuple[int, int], TunedSetting]) -> None:
+    def _measure(self, settings: list[TunedSetting], possible: dict[tuple[int, int], TunedSetting]) -> None:
         """Measure ``settings`` in turns, as long as time allows, and add those that the results call for."""
         slowest_s, turn = 0.0, 0
         while turn < _TURNS:
@@ -312,29 +276,38 @@ class _Tuner:
                 slowest_s = max(slowest_s, time.perf_counter() - begun)
                 if trial.batches_per_s and not trial.error:
                     setting.record(turn, trial.batches_per_s)
-            further = self._find_further(settings, predicted)
+            further = self._find_further(settings, possible)
             settings += [further] if further is not None else []
             turn += 1
 
-    @staticmethod
+    @classmethod
     def _find_further(
-        settings: list[TunedSetting], predicted: dict[tuple[int, int], TunedSetting]
+        cls, settings: list[TunedSetting], possible: dict[tuple[int, int], TunedSetting]
     ) -> TunedSetting | None:
-        """Return the next number of workers beyond the best one, where no setting on that side was measured."""
-        measured = [setting for setting in settings if setting.measured]
+        """Return a number beyond the best one if it is the last on a side, else one between it and a neighbour.
+
+        First of those below it, since fewer workers are better.
+        """
+        measured = sorted((each for each in settings if each.measured), key=lambda setting: setting.num_workers)
         if not measured:
             return None
-        best = max(measured, key=lambda setting: setting.ratio_to(measured[0]))
-        tried, numbers = {setting.num_workers for setting in settings}, sorted({number for number, _ in predicted})
+        best, numbers = cls._choose_best(measured).num_workers, sorted({number for number, _ in possible})
+        tried = {setting.num_workers for setting in settings}
+        lower, upper = max((n for n in tried if n < best), default=-1), min((n for n in tried if n > best), default=-1)
         wanted = []
-        if best.num_workers == max(tried):
-            wanted = [number for number in numbers if number >= 1.5 * best.num_workers][:1] or numbers[-1:]
-        elif best.num_workers == min(tried):
-            wanted = [number for number in numbers if number < best.num_workers][-1:]
-        further = [predicted[key] for key in predicted if key[0] in wanted and key[0] not in tried]
-        if further:
-            further[0].why = "beyond the best that was measured"
-        return further[0] if further else None
+        if upper < 0:
+            wanted += [number for number in numbers if number >= 1.5 * best][:1] or numbers[-1:]
+        if lower < 0:
+            wanted += [number for number in numbers if number < best][-1:]
+        else:
+            wanted.append((lower + best) // 2)
+        wanted.append((best + upper + 1) // 2)
+        further = next(
+            (possible[number, 2] for number in wanted if number not in tried and (number, 2) in possible), None
+        )
+        if further is not None:
+            further.why = "beside the best that was measured"
+        return further
 
     @staticmethod
     def _choose_best(settings: list[TunedSetting]) -> TunedSetting:

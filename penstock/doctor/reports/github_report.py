@@ -31,8 +31,8 @@ def list_annotations(diagnosis: Diagnosis) -> Iterator[str]:
     best = next(iter(diagnosis.advice), None)
     text = verdict.text
     if best is not None:
-        gain = format_gain(best.predicted if best.measured is None else best.measured.median)
-        text = f"{text}\nFirst change: {best.change} ({gain})"
+        gain = "" if best.measured is None else f" ({format_gain(best.measured.median)})"
+        text = f"{text}\nFirst change: {best.change}{gain}"
     yield _format_command(level, text, title=f"penstock doctor: {verdict.stage}, {verdict.waiting:.0%} waiting")
     for finding in diagnosis.findings:
         yield _annotate(finding)

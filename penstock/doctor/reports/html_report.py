@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.doctor.judge.text_report import (
+    ABSENCE_COLUMNS,
     ESTIMATED,
     STAGE_COLUMNS,
     Diagnosis,
     describe_ending,
-    format_gain,
+    format_absence,
     format_measured,
     format_stage,
 )
@@ -53,10 +54,11 @@ def format_html(diagnosis: Diagnosis) -> str:
         f"<p>{_escape(' '.join(recording.command))} {_escape(describe_ending(recording))}</p>",
         _make_table(("samples/s delivered", "the trainer can take", "the loader alone", "waiting"), [speeds]),
         *(
-            f"<h3>{number}. {_escape(each.change)}</h3><p>predicted {format_gain(each.predicted)}, measured "
-            f"{format_measured(each.measured)}. {_escape(each.reason)}</p><pre>{_escape(each.code)}</pre>"
+            f"<h3>{number}. {_escape(each.change)}</h3><p>Measured: {format_measured(each.measured)}. "
+            f"{_escape(each.reason)}</p><pre>{_escape(each.code)}</pre>"
             for number, each in enumerate(diagnosis.advice, 1)
         ),
+        _make_table(ABSENCE_COLUMNS, map(format_absence, verdict.absences)),
         _make_table(STAGE_COLUMNS, map(format_stage, diagnosis.stages)),
         f"<p>{ESTIMATED}</p>",
         _make_table(

@@ -18,8 +18,9 @@ from typing import Any, Final, TextIO, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.doctor.judge.diagnosis import VERDICTS, Advice
+from penstock.doctor.judge.diagnosis import VERDICTS, Absence, Advice
 from penstock.doctor.judge.text_report import Diagnosis
+from penstock.doctor.trials.turns import Measured
 from penstock.doctor.watching.recording import Recording
 from penstock.errors import ArgumentError
 from penstock.stores.common.regular_file import replacing_file
@@ -28,7 +29,7 @@ from penstock.wording import to_plain
 __all__ = ["FORMAT", "VERSION", "compare", "open_new", "read_json", "to_json", "write_json"]
 
 FORMAT: Final = "penstock-doctor"
-VERSION: Final = 1
+VERSION: Final = 2
 _COMPARED: Final = ("samples_per_s", "waiting", "verdict", "stages", "settings", "machine", "device", "command")
 _CLOSE: Final = 0.1
 
@@ -51,6 +52,7 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
             "delivered": verdict.delivered, "trainer": verdict.trainer, "loader": verdict.loader or None,
         },
         "stages": {stage.pop("stage"): stage for stage in map(asdict, diagnosis.stages)},
+        "absences": {each.stage: _describe_absence(each) for each in verdict.absences},
         "advice": [_describe_advice(each) for each in diagnosis.advice],
         "keys": [asdict(each) for each in diagnosis.samples],
         "traps": [{**asdict(each), "page": each.page} for each in diagnosis.findings],
@@ -148,10 +150,17 @@ def open_new(path: str | os.PathLike[str]) -> Iterator[TextIO]:
             yield cast("TextIO", file)
 
 
+def _describe_absence(absence: Absence) -> dict[str, object]:
+    return {"gain": absence.gain, "part": absence.part, **_describe_measured(absence.measured)}
+
+
 def _describe_advice(advice: Advice) -> dict[str, object]:
-    measured = advice.measured
+    texts = {name: getattr(advice, name) for name in ("rule", "change", "reason", "code")}
+    return {**texts, **_describe_measured(advice.measured)}
+
+
+def _describe_measured(measured: Measured | None) -> dict[str, object]:
     return {
-        **{name: getattr(advice, name) for name in ("rule", "change", "reason", "code", "predicted")},
         "measured": None if measured is None else measured.median,
         "spread": None if measured is None else [measured.lowest, measured.highest],
         "runs": 0 if measured is None else measured.count,

@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Measured", "Turns"]
 
-_LEAST_DOUBT: Final = 0.02
-_ONE_RUN: Final = 0.25
-"""Standard errors in logarithms: the least of several runs, and that of one."""
-_RANGES: Final = (1.0, 1.0, 1.13, 1.69, 2.06, 2.33, 2.53, 2.70, 2.85, 2.97, 3.08)
-"""Range of n normal values, in standard deviations."""
-_MEDIAN: Final = 1.25
-"""Standard error of a median, divided by that of a mean."""
+_FEWEST: Final = 2
+"""Runs of a change after which its spread is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +35,6 @@ class Measured:
     def scaled(self, factor: float) -> Measured:
         """Return the values times ``factor``."""
         return Measured(self.median * factor, self.lowest * factor, self.highest * factor, self.count)
-
-    @property
-    def error(self) -> float:
-        """Standard error of the median of positive values, in logarithms."""
-        if self.count < 2:
-            return _ONE_RUN
-        deviation = math.log(self.highest / self.lowest) / _RANGES[min(self.count, len(_RANGES) - 1)]
-        return max(_MEDIAN * deviation / math.sqrt(self.count), _LEAST_DOUBT)
 
 
 @dataclass(slots=True)
@@ -88,8 +75,19 @@ class Turns:
             runnable = [number for number, ratios in enumerate(self.ratios) if ratios or not turn]
             if not runnable or (turn and self._left_s < (1 + len(runnable)) * self._longest_s):
                 return
-            if not self._take_turn(turn, runnable if turn % 2 == 0 else runnable[::-1]):
+            if not self._take_turn(turn, runnable if turn % 2 == 0 else runnable[::-1]) or self._is_clear:
                 return
+
+    @property
+    def _is_clear(self) -> bool:
+        """Whether the best change is ahead of the others and of the present setting, or none brings anything."""
+        ranges = sorted((min(ratios), max(ratios)) for ratios in self.ratios if len(ratios) >= _FEWEST)
+        if not ranges:
+            return False
+        lowest = ranges[-1][0]
+        return lowest > max([1.0, *(highest for _, highest in ranges[:-1])]) or all(
+            highest < 1 for _, highest in ranges
+        )
 
     def measured(self, most: float = math.inf) -> list[Measured | None]:
         """The ratios of each change, without those above ``most``; None if it was not measured."""

@@ -1,8 +1,9 @@
 """Candidates of advice: one function each, and one line here.
 
 A function takes a :class:`~penstock.doctor.judge.situation.Situation` and yields an
-:class:`~penstock.doctor.judge.diagnosis.Advice` for each change that may help: what to write, what the
-model says of it, and how to try it. :mod:`penstock.doctor.judge.analysis` keeps those that bring enough.
+:class:`~penstock.doctor.judge.diagnosis.Advice` for each change that may help: what to write, and how to try it; or a
+fact, where a change cannot be tried. :mod:`penstock.doctor.judge.analysis` tries changes and keeps those that bring
+enough.
 """
 
 from __future__ import annotations

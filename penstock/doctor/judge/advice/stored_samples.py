@@ -25,11 +25,8 @@ __all__ = [
     "find_shard_size",
 ]
 
-_PACKING_LEFT: Final = 0.25
-"""Part of the reading time that is assumed to stay: a sequential read instead of finding, opening, reading files."""
-_MAPPED_LEFT: Final = 0.1
-_READAHEAD_LEFT: Final = 0.5
-_SEEK_TABLES_LEFT: Final = 0.7
+_MUCH: Final = 1.1
+"""What the absence of a stage brings, from which on a fact of it is told."""
 _SHARD_SIZE_SMALL: Final = 32 << 20
 _SHARD_SIZE_MOST: Final = 1000
 _SHARD_SIZE_ENDINGS: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst")
@@ -41,21 +38,18 @@ _SCALED_DECODING_UNKNOWN: Final = 2_000
 """A worker that reads less for a sample has its files in memory: the bytes are those of its messages."""
 _PICTURE_LIBRARIES: Final = frozenset({"PIL.Image", "cv2", "torchvision.io", "imageio", "simplejpeg", "turbojpeg"})
 _JPEG_ENDINGS: Final = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"})
-_SCALED_DECODING_LEFT: Final = 0.5
-"""Part of the decoding that is assumed to stay: the entropy-coded bits are read in any case."""
 
 
 def find_packing(situation: Situation) -> Iterator[Advice]:
-    """Advise to pack the dataset if reading limits, and it is no store of penstock's already."""
-    if situation.share("read") < 0.25 or reads_a_store(situation):
+    """Tell to pack the dataset if reading limits, and it is no store of penstock's already."""
+    if situation.brings("read") < _MUCH or reads_a_store(situation):
         return
     if _loads_whole_arrays(situation.loader):
         yield Advice(
             "memory-map",
             "map the file: numpy.load(path, mmap_mode='r') in the place of numpy.load(path)",
             f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample: numpy.load reads the whole file for "
-            "each one. A tenth of it is assumed to stay.",
-            situation.gain_of(situation.pipeline.with_stage("read", _MAPPED_LEFT)),
+            "each one.",
             code="array = numpy.load(path, mmap_mode='r'); numpy.array(array[index])",
         )
         return
@@ -63,9 +57,8 @@ def find_packing(situation: Situation) -> Iterator[Advice]:
     yield Advice(
         "packing",
         "pack the dataset into a store: penstock pack SRC DST.lmdb",
-        f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample. A quarter of it is assumed to stay, as "
-        f"one file is read instead of many.{progressive if decodes_pictures(situation, _JPEG_ENDINGS) else ''}",
-        situation.gain_of(situation.pipeline.with_stage("read", _PACKING_LEFT)),
+        f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample; one file is read "
+        f"faster than many.{progressive if decodes_pictures(situation, _JPEG_ENDINGS) else ''}",
         code='dataset = penstock.StoreDataset(penstock.open("DST.lmdb"), ...)',
     )
 
@@ -85,30 +78,28 @@ def reads_a_store(situation: Situation) -> bool:
 
 
 def find_page_cache(situation: Situation) -> Iterator[Advice]:
-    """Advise a smaller dataset if the processes read from the disk what would be in memory if there were room."""
+    """Tell a smaller dataset if the processes read from the disk what would be in memory if there were room."""
     recording = situation.recording
     memory = recording.machine.get("memory") or {}
     usable = memory.get("usable_bytes") or memory.get("total_bytes") or 0
     samples = float(situation.recording.steps.samples.sum())
     read = sum(usage.read_bytes for usage in recording.usage)
-    if not usable or not samples or recording.settings.length <= 0 or situation.share("read") < 0.25:
+    if not usable or not samples or recording.settings.length <= 0 or situation.brings("read") < _MUCH:
         return
     dataset = read / samples * recording.settings.length
     if dataset < 0.8 * usable:
         return
-    fits = min(1.0, 0.8 * usable / dataset)
     yield Advice(
         "page-cache",
         "make the dataset smaller than the memory: resize images when they are packed, or use shards of it in turn",
         f"{read / samples / 1e3:.0f} kB of a sample come from the disk, {dataset / 1e9:.0f} GB for the dataset, and "
         f"{usable / 1e9:.0f} GB of memory can be used.",
-        situation.gain_of(situation.pipeline.with_stage("read", fits * 0.5)),
     )
 
 
 def find_readahead(situation: Situation) -> Iterator[Advice]:
-    """Advise a local disk if reading limits, and the dataset is on a rotating disk or in a network file system."""
-    if situation.share("read") < 0.25 or situation.idle_share("read") < 0.3 or situation.recording.remote:
+    """Tell a local disk if reading limits, and the dataset is on a rotating disk or in a network file system."""
+    if situation.brings("read") < _MUCH or situation.idle_share("read") < 0.3 or situation.recording.remote:
         return
     for disk in situation.recording.machine.get("disks") or ():
         kind = str(disk.get("file_system") or "")
@@ -119,25 +110,22 @@ def find_readahead(situation: Situation) -> Iterator[Advice]:
         yield Advice(
             "readahead",
             "copy the dataset to a local solid-state disk, or read shards from their beginning",
-            f"The dataset lies on {place}, where each single read waits. Half of the reading time is assumed to stay.",
-            situation.gain_of(situation.pipeline.with_stage("read", _READAHEAD_LEFT)),
+            f"The dataset lies on {place}, where each single read waits.",
         )
         return
 
 
 def find_seek_tables(situation: Situation) -> Iterator[Advice]:
-    """Advise seek tables if decoding of a store of penstock's limits, and the store has none."""
+    """Tell seek tables if decoding of a store of penstock's limits, and the store has none."""
     store = getattr(getattr(situation.loader, "dataset", None), "store", None)
-    if situation.share("decode") < 0.3 or not reads_a_store(situation) or not isinstance(store, Store):
+    if situation.brings("decode") < _MUCH or not reads_a_store(situation) or not isinstance(store, Store):
         return
     if seek_table_path(store.location, "image").exists() or _holds_coefficients(store):
         return
     yield Advice(
         "seek-tables",
         "write decode indices beside the store: penstock index STORE",
-        "Decoding of a crop begins at the start of the file. With an index it begins at the crop; 70 % of the decoding "
-        "is assumed to stay.",
-        situation.gain_of(situation.pipeline.with_stage("decode", _SEEK_TABLES_LEFT)),
+        "Decoding of a crop begins at the start of the file. With an index it begins at the crop.",
         code="penstock index STORE",
     )
 
@@ -150,9 +138,9 @@ def _holds_coefficients(store: Store) -> bool:
 
 
 def find_shard_size(situation: Situation) -> Iterator[Advice]:
-    """Advise larger shards if reading limits, and the loader's dataset reads tar shards of a few megabytes."""
+    """Tell larger shards if reading limits, and the loader's dataset reads tar shards of a few megabytes."""
     sizes = _shard_sizes(getattr(situation.loader, "dataset", None))
-    if not sizes or situation.share("read") < 0.25:
+    if not sizes or situation.brings("read") < _MUCH:
         return
     mean = sum(sizes) / len(sizes)
     if mean > _SHARD_SIZE_SMALL:
@@ -160,9 +148,7 @@ def find_shard_size(situation: Situation) -> Iterator[Advice]:
     yield Advice(
         "shard-size",
         "write shards of 100 MB or more",
-        f"Shards have {mean / 1e6:.1f} MB on average, so that a reader opens one often. Half of the reading time is "
-        "assumed to stay.",
-        situation.gain_of(situation.pipeline.with_stage("read", 0.5)),
+        f"Shards have {mean / 1e6:.1f} MB on average, so that a reader opens one often.",
     )
 
 
@@ -182,18 +168,16 @@ def _shard_sizes(dataset: object) -> list[int]:
 
 
 def find_resize_when_packing(situation: Situation) -> Iterator[Advice]:
-    """Advise to resize if decoding limits, and files are far larger than a network's input needs."""
+    """Tell to resize if decoding limits, and files are far larger than a network's input needs."""
     nbytes = bytes_of_sample(situation)
-    is_slow = situation.share("decode") >= 0.3 and nbytes >= _RESIZE_WHEN_PACKING_LARGE
+    is_slow = situation.brings("decode") >= _MUCH and nbytes >= _RESIZE_WHEN_PACKING_LARGE
     if not is_slow or not decodes_pictures(situation):
         return
-    left = max(_RESIZE_WHEN_PACKING_NEEDED / nbytes, 0.1)
     yield Advice(
         "resize-when-packing",
         "store images at the size that is needed: resize them once, before they are packed",
-        f"A sample has {nbytes / 1e3:.0f} kB, and decoding takes {situation.share('decode'):.0%} of the loader's time. "
-        f"With {_RESIZE_WHEN_PACKING_NEEDED // 1000} kB, {left:.0%} of the decoding is assumed to stay.",
-        situation.gain_of(situation.pipeline.with_stage("decode", left)),
+        f"A sample has {nbytes / 1e3:.0f} kB, and decoding takes {situation.mean_ns('decode') / 1e6:.2g} ms of it; a "
+        f"photograph whose short side has 256 pixels has some {_RESIZE_WHEN_PACKING_NEEDED // 1000} kB.",
         code="penstock pack SRC DST --resize 256",
     )
 
@@ -213,9 +197,9 @@ def bytes_of_sample(situation: Situation) -> float:
 
 
 def find_scaled_decoding(situation: Situation) -> Iterator[Advice]:
-    """Advise scaled decoding if decoding limits, and images are large, or their size is not known."""
+    """Tell scaled decoding if decoding limits, and images are large, or their size is not known."""
     if (
-        situation.share("decode") < 0.3
+        situation.brings("decode") < _MUCH
         or not decodes_pictures(situation, _JPEG_ENDINGS)
         or _SCALED_DECODING_UNKNOWN < bytes_of_sample(situation) < _SCALED_DECODING_LARGE
     ):
@@ -223,8 +207,7 @@ def find_scaled_decoding(situation: Situation) -> Iterator[Advice]:
     yield Advice(
         "scaled-decoding",
         "decode JPEGs at the size that is needed: image.draft('RGB', size) with Pillow, or penstock's pipelines",
-        f"Decoding takes {situation.share('decode'):.0%} of the loader's time. Half of it is assumed to stay "
-        "where images are larger than what the training uses.",
-        situation.gain_of(situation.pipeline.with_stage("decode", _SCALED_DECODING_LEFT)),
+        f"Decoding takes {situation.mean_ns('decode') / 1e6:.2g} ms of a sample, and less where images are larger than "
+        "what the training uses.",
         code="image.draft('RGB', (256, 256))",
     )
