@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -179,7 +180,17 @@ class MappedArrays:
         return np.load("images.npy", mmap_mode="r")[index]
 
 
-@pytest.mark.parametrize(("dataset", "rule"), [(WholeArrays(), "memory-map"), (MappedArrays(), "packing")])
+class OtherFiles:
+    """Loads something else, and uses NumPy."""
+
+    def __getitem__(self, index: int) -> Any:
+        with Path(f"{index}.json").open() as file:
+            return np.asarray(json.load(file))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "rule"), [(WholeArrays(), "memory-map"), (MappedArrays(), "packing"), (OtherFiles(), "packing")]
+)
 def test_an_array_that_is_read_for_each_sample_is_to_be_mapped(dataset: Any, rule: str) -> None:
     """`penstock pack` takes no .npy file, and mapping one costs a word."""
     found = candidates("packing", record(READING), SimpleNamespace(dataset=dataset))
@@ -380,6 +391,8 @@ def test_one_thread_has_to_bring_more_than_a_stage(gain: float, stage: str) -> N
     threads = Advice("main-threads", ONE_THREAD, "It was faster.", Measured(gain, gain, gain, 2))
 
     assert decide(situation, find_limit(situation), {"main-threads": threads}).stage == stage
+    situation.background = 2 * situation.cores
+    assert decide(situation, "loader", {"main-threads": threads}).stage == "read"  # other programs have the cores
 
 
 def test_too_many_workers_are_named_whatever_a_stage_brings() -> None:

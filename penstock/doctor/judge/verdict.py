@@ -11,8 +11,8 @@ alone, the loader without each stage, and changes that were tried. The rules, in
    can be made faster. **none**: the two fit one another; a loader needs some reserve.
 3. The steps are a tenth slower or more while the loader works, although the script does not wait: the workers take the
    trainer's cores. Then the next two rules alone are asked.
-4. **threads**: one thread in the main process has brought 30 %, and more than anything else; or one thread in each
-   worker, where they compute with several, 10 %.
+4. **threads**: one thread in the main process has brought 30 %, and more than anything else, without more threads of
+   other programs than there are cores; or one thread in each worker, where they compute with several, 10 %.
 5. **workers**: their number or their start is wrong beyond doubt, as the trial has shown: there are more than two for a
    core, and fewer bring 10 %; most of the waiting is for their start in each epoch, and persistent ones bring 10 %; or
    another number brings more than the absence of any stage.
@@ -115,7 +115,9 @@ def _judge_threads(
     gain = _gain("main-threads", candidates)
     others = [_gain(rule, candidates) for rule in candidates if rule != "main-threads"]
     trial = situation.recording.thread_gain
-    if trial is not None and gain >= max(_MUCH_SLOWER, most, *others):
+    # Threads that wait for one another in loops are slow wherever other programs have the cores.
+    is_own = situation.background < situation.cores
+    if trial is not None and is_own and gain >= max(_MUCH_SLOWER, most, *others):
         return "threads", (
             f"Too many threads compute: torch uses {trial.threads} in the main process, for {situation.cores:g} cores, "
             "and the script is faster with one."
@@ -201,7 +203,8 @@ def _judge_workers(
             "trainer."
         )
     best = max(WORKER_RULES, key=lambda rule: _gain(rule, candidates))
-    if limit == "loader" and _gain(best, candidates) >= max(_GAIN, most):
+    one_thread = situation.one_thread_gain if not workers else 1.0  # is part of what first workers bring
+    if limit == "loader" and _gain(best, candidates) / one_thread >= max(_GAIN, most):
         few = "few" if best in {"num_workers", "more-workers"} else "many"
         return "workers", (
             f"There are too {few} workers: the loader has {workers or 'no'} on {cores:g} cores, and with "

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -66,10 +68,10 @@ def find_packing(situation: Situation) -> Iterator[Advice]:
 def _loads_whole_arrays(loader: object) -> bool:
     """Return whether the dataset's own code calls ``numpy.load`` for each sample, and never maps a file."""
     code = getattr(getattr(type(getattr(loader, "dataset", None)), "__getitem__", None), "__code__", None)
-    if code is None or "load" not in code.co_names:
+    if code is None or "mmap_mode" in str(code.co_consts):  # names of keyword arguments are among the constants
         return False
-    texts = str(code.co_consts)  # names of keyword arguments are among the constants
-    return not {"np", "numpy"}.isdisjoint(code.co_names) and "mmap_mode" not in texts
+    names = [instruction.argval for instruction in dis.get_instructions(code)]
+    return any(owner in {"np", "numpy"} and name == "load" for owner, name in pairwise(names))
 
 
 def reads_a_store(situation: Situation) -> bool:
