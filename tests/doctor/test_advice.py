@@ -358,6 +358,16 @@ def test_augmentation_is_what_reading_and_decoding_leave() -> None:
     assert max(each.gain for each in found.values()) <= 3.0
 
 
+def test_stages_that_were_not_left_out_have_what_the_others_leave() -> None:
+    """Where a stage was measured, and whole samples were not."""
+    measured = {"decode": Measured(2.5, 2.4, 2.6, 2)}
+
+    found = find_absences({"read": 3.0, "decode": 1.0}, 5.0, measured, is_serial=False)
+
+    assert found["decode"].part == pytest.approx(0.6)
+    assert found["read"].part == pytest.approx(0.4)
+
+
 def test_a_loader_in_the_trainer_s_process_has_a_part_of_the_waiting() -> None:
     """Without trials, what it takes is the time that the script waits."""
     found = find_absences({"decode": 3.0, "collate": 1.0}, 2.0, {}, is_serial=True)

@@ -40,6 +40,10 @@ def find_absences(
             parts[stage] = min(found.get(stage, found["sample"] * parts[stage] / observed), found["sample"])
         parts["augment"] = max(found["sample"] - parts["read"] - parts["decode"], 0.0)
     parts |= {stage: part for stage, part in found.items() if stage in parts}
+    known = {*found, *(_IN_SAMPLE if "sample" in found else ())} & parts.keys()
+    left = max(1 - sum(parts[stage] for stage in known), 0.0)
+    scale = min(left / max(sum(part for stage, part in parts.items() if stage not in known), 1e-9), 1.0)
+    parts = {stage: part if stage in known else part * scale for stage, part in parts.items()}
     is_measured = {"augment": measured.get("sample")} | dict(measured)
     return {
         stage: Absence(stage, min(1 / (1 - min(part, _MOST_PART)), most), part, is_measured.get(stage))
