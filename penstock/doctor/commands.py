@@ -77,6 +77,11 @@ def doctor(
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Run the script again with the advice, to measure the training itself.")
     ] = False,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Run the script again with changes of its file, and print the best as a patch."),
+    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --fix: write the patch, and keep FILE.orig.")] = False,
     fail_if_waiting: Annotated[
         float | None,
         typer.Option(metavar="PART", min=0, max=1, help="Exit with 1 if a greater part of the time is waiting."),
@@ -97,11 +102,13 @@ def doctor(
             raise ArgumentError("--compare takes two files and no script")
         _compare(*compare)
         return
+    if write and not fix:
+        raise ArgumentError("--write needs --fix, whose patch it writes")
     from penstock.doctor.trials.run_options import RunOptions
 
     options = RunOptions(
-        steps=steps, budget_s=budget, most_s=seconds, trials=not no_trials, rerun=rerun, json=_name(json),
-        html=_name(html), trace=_name(trace), fail_if_waiting=fail_if_waiting, github=github,
+        steps=steps, budget_s=budget, most_s=seconds, trials=not no_trials, rerun=rerun, fix=fix, write=write,
+        json=_name(json), html=_name(html), trace=_name(trace), fail_if_waiting=fail_if_waiting, github=github,
     )  # fmt: skip
     _run(options, script, module, "doctor needs a script, -m MODULE or --compare A.json B.json")
 

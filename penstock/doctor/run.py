@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.doctor.trials.run_options import RunOptions
+from penstock.doctor.trials.script_runs import ScriptRuns, read_sources
 from penstock.doctor.watching.loaders import INSTALLERS
 from penstock.doctor.watching.script import Ending, EnoughStepsError, ScriptNotFoundError, run_script
 from penstock.registry import when_imported
@@ -43,7 +44,8 @@ class _Session:
     """The watcher of the script's loaders, made when the first loader is imported, and what was found."""
 
     def __init__(self, options: RunOptions, target: list[str]) -> None:
-        self.options, self.target, self.pid = options, target, os.getpid()
+        self.options, self.pid = options, os.getpid()
+        self._runs = ScriptRuns(options, target)
         self.watcher: Watcher | None = None
         self._report: ScriptReport | None = None
         self._error: BaseException | None = None
@@ -93,7 +95,7 @@ class _Session:
         from penstock.doctor.reports.script_report import ScriptReport
 
         try:
-            self._report = ScriptReport(self.watcher, self.options, self.target, ending)
+            self._report = ScriptReport(self.watcher, self._runs, ending)
         except BaseException as error:  # noqa: BLE001  # raised again when the script has ended: it is not the script's
             self._error = error
 
@@ -116,7 +118,7 @@ def main() -> None:
     session = _Session(options, target)
     session.hook()
     try:
-        ending = run_script(target, session.is_done)
+        ending = run_script(target, session.is_done, read_sources(options))
     except ScriptNotFoundError as error:
         sys.stderr.write(f"penstock doctor: {error}\n")
         sys.exit(_USAGE)

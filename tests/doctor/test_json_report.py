@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.doctor.fixes.candidates import FixCandidate
+from penstock.doctor.fixes.patch import Fix, MeasuredChange
 from penstock.doctor.judge.diagnosis import VERDICTS
 from penstock.doctor.reports.json_report import compare, read_json, to_json, write_json
+from penstock.doctor.trials.script_runs import ScriptChange
 from penstock.errors import ArgumentError
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy
 
@@ -49,7 +52,10 @@ def paths(value: Any, path: str = "") -> list[tuple[str, Any]]:
 def test_fields_are_as_documented(diagnosis: Any) -> None:
     """Each field of a report is in the table of docs/doctor.md, with its type; each row of it occurs."""
     schema = documented()
-    report = json.loads(json.dumps(to_json(diagnosis), allow_nan=False))
+    fix = Fix(
+        [MeasuredChange(FixCandidate("num_workers=4", ScriptChange()), [1.5, 1.6])], ["penstock's loader: unknown"]
+    )
+    report = json.loads(json.dumps(to_json(diagnosis, fix.to_json() if diagnosis.advice else None), allow_nan=False))
 
     found = paths(report)
 

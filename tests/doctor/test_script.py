@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.judge.rerunning import parse_change
 from penstock.doctor.trials.run_options import RunOptions
 from penstock.registry import when_imported
 
@@ -308,6 +307,7 @@ def test_child_processes_are_left_alone_and_a_script_that_catches_its_end_still_
         ([], "doctor needs a script"),
         (["--compare", "a.json", "b.json", "train.py"], "--compare takes two files and no script"),
         (["--steps", "2", "train.py"], "--steps"),
+        (["--write", "train.py"], "--write needs --fix"),
     ],
 )
 def test_wrong_usage_of_the_command(tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -323,23 +323,6 @@ def test_options_survive_the_way_to_the_other_process() -> None:
     options = RunOptions(steps=7, json="/a b/c.json", fail_if_waiting=0.25, change={"num_workers": 3})
 
     assert RunOptions.from_text(options.to_text()) == options
-
-
-@pytest.mark.parametrize(
-    ("text", "change"),
-    [
-        ("num_workers=4", {"num_workers": 4}),
-        ("num_workers=4, prefetch_factor=8", {"num_workers": 4, "prefetch_factor": 8}),
-        ("persistent_workers=True", {"persistent_workers": True}),
-        ("prefetch_factor=None", {"prefetch_factor": None}),
-        ("pack the dataset", {}),
-        ("batch_size=4", {}),
-        ("num_workers=4 and more memory", {}),
-    ],
-)
-def test_changes_that_can_be_set_from_outside(text: str, change: dict[str, object]) -> None:
-    """Only arguments of the loader that change no batch."""
-    assert parse_change(text) == change
 
 
 def test_a_change_is_set_before_the_loader_is_iterated(folder: Path) -> None:

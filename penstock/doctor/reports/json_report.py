@@ -34,8 +34,8 @@ _COMPARED: Final = ("samples_per_s", "waiting", "verdict", "stages", "settings",
 _CLOSE: Final = 0.1
 
 
-def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the diagnosis as dicts, lists, numbers and text, which ``json.dumps`` accepts.
+def to_json(diagnosis: Diagnosis, fix: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Return the diagnosis, and what ``--fix`` has tried, as dicts, lists, numbers and text for ``json.dumps``.
 
     Returns
     -------
@@ -54,6 +54,7 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "stages": {stage.pop("stage"): stage for stage in map(asdict, diagnosis.stages)},
         "absences": {each.stage: _describe_absence(each) for each in verdict.absences},
         "advice": [_describe_advice(each) for each in diagnosis.advice],
+        "fix": fix,
         "keys": [asdict(each) for each in diagnosis.samples],
         "traps": [{**asdict(each), "page": each.page} for each in diagnosis.findings],
         "notes": diagnosis.notes,
@@ -76,13 +77,13 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     return plain
 
 
-def write_json(result: object, path: str | os.PathLike[str]) -> None:
-    """Write a result to a file, a diagnosis as :func:`to_json`; the file is there whole, or not at all.
+def write_json(result: object, path: str | os.PathLike[str], fix: Mapping[str, object] | None = None) -> None:
+    """Write a result to a file, a diagnosis and its fix as :func:`to_json`; the file is there whole, or not at all.
 
     Raises OSError if the file cannot be written.
     """
     with open_new(path) as file:
-        plain = to_json(result) if isinstance(result, Diagnosis) else to_plain(result)
+        plain = to_json(result, fix) if isinstance(result, Diagnosis) else to_plain(result)
         file.write(json.dumps(plain, indent=1, allow_nan=False) + "\n")
 
 

@@ -12,12 +12,15 @@ A script that ends before enough steps were seen is examined when it has ended.
 from __future__ import annotations
 
 import gc
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+from penstock.doctor.fixes.candidates import LoaderSite, find_site
+from penstock.doctor.fixes.patch import Fix, find_fix, rerun_with_advice
 from penstock.doctor.judge.analysis import diagnose
-from penstock.doctor.judge.rerunning import rerun_with_advice
 from penstock.doctor.judge.situation import examine
 from penstock.doctor.judge.text_report import Diagnosis, format_report
 from penstock.doctor.judge.tuning import tune
@@ -25,7 +28,7 @@ from penstock.doctor.reports.github_report import print_annotations
 from penstock.doctor.reports.html_report import write_html
 from penstock.doctor.reports.json_report import write_json
 from penstock.doctor.reports.trace_file import write_trace
-from penstock.doctor.trials.run_options import RunOptions
+from penstock.doctor.trials.script_runs import ScriptRuns
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
 from penstock.doctor.watching.ranks import merge_ranks, summarize_rank
 from penstock.doctor.watching.recording import Recording
@@ -35,6 +38,9 @@ from penstock.errors import PenstockError
 from penstock.progress import can_draw, report_lines
 
 __all__ = ["ScriptReport", "exit_code"]
+
+
+_COLOURS: Final = {"-": 1, "+": 2}
 
 
 class ScriptReport:
@@ -47,10 +53,8 @@ class ScriptReport:
     ----------
     watcher : Watcher
         Of the script's loaders.
-    options : RunOptions
-        Of the command.
-    target : sequence of str
-        The script and its arguments.
+    runs : ScriptRuns
+        Run the script again; with the options of the command.
     ending : Ending
         How it ends.
 
@@ -60,16 +64,21 @@ class ScriptReport:
         Of the loader that is reported; None if no loader was used.
     diagnosis : Diagnosis, optional
         None on ranks other than 0, and where no report is wanted.
+    fix : Fix, optional
+        What ``--fix`` has tried, when the script was run again.
     lines : str
         What is printed in the place of all reports: the choice of ``penstock tune``.
     failed : bool
-        Whether ``penstock tune`` could not choose.
+        Whether ``penstock tune`` could not choose, or a fix was not written.
     """
 
-    def __init__(self, watcher: Watcher, options: RunOptions, target: Sequence[str], ending: Ending) -> None:
-        self.options, self.target = options, target
-        self.recording = watcher.record(command=list(target), ended=ending.text)
+    def __init__(self, watcher: Watcher, runs: ScriptRuns, ending: Ending) -> None:
+        self.runs = runs
+        self.options = options = runs.options
+        self.recording = watcher.record(command=runs.target, ended=ending.text)
         self.diagnosis: Diagnosis | None = None
+        self.fix: Fix | None = None
+        self._site: LoaderSite | None = None
         self.lines, self.failed = "", False
         chosen = watcher.chosen()
         if self.recording is None or chosen is None:
@@ -89,6 +98,8 @@ class ScriptReport:
         if ranks is not None:
             self.diagnosis.ranks = ranks.rows
             self.diagnosis.notes[:0] = ranks.sentences
+        elif (options.fix or options.rerun) and ending.kind in {"steps", "finished"}:
+            self._site = find_site(watcher, chosen)
         if ending.kind == "error":
             self.diagnosis.notes.insert(0, f"The script crashed ({ending.text.removeprefix('error: ')}).")
 
@@ -113,14 +124,24 @@ class ScriptReport:
             return ending.code or int(self.failed)
         if self.diagnosis is None:
             return ending.code
-        if self.options.rerun:
-            rerun_with_advice(self.diagnosis, self.options, self.target)
+        if self.options.rerun or self.options.fix:
+            self._run_again(self.diagnosis)
         try:
             self._write(self.diagnosis, self.recording)
         except OSError as error:  # of a file that was asked for; the text is printed before
             sys.stderr.write(f"penstock doctor: the report cannot be written: {error}\n")
             return ending.code or 1
-        return ending.code or exit_code(self.diagnosis, self.options.fail_if_waiting)
+        return ending.code or int(self.failed) or exit_code(self.diagnosis, self.options.fail_if_waiting)
+
+    def _run_again(self, diagnosis: Diagnosis) -> None:
+        """Measure changes with the script itself."""
+        site, speed, budget_s = self._site, self.runs.measure_speed, self.options.budget_s
+        if site is None:
+            diagnosis.notes.append("The script was not run again: it failed, or several ranks train together.")
+        elif self.options.fix:
+            self.fix = find_fix(diagnosis, site, speed, budget_s, _choose_progress())
+        else:
+            rerun_with_advice(diagnosis, site, speed, budget_s, _choose_progress())
 
     def _diagnose(self, recording: Recording, chosen: LoaderWatch, ending: Ending) -> Diagnosis:
         budget_s = self.options.budget_s
@@ -144,12 +165,34 @@ class ScriptReport:
             if self.options.json is not None:
                 write_json(tuning, self.options.json)
 
+    def _print_fix(self, fix: Fix) -> bool:
+        """Print the fix, and write it where that is asked for; returns whether it was written."""
+        text, written = str(fix), False
+        if can_draw(sys.stderr):
+            text = re.sub(
+                r"^([-+]).*$", lambda line: f"\x1b[3{_COLOURS[line[1]]}m{line[0]}\x1b[m", text, flags=re.MULTILINE
+            )
+        sys.stderr.write(f"\n{text}\n")
+        if fix.diff and not self.options.write:
+            sys.stderr.write(
+                "--fix --write writes it into the file, and keeps a copy; or save the lines for `git apply`\n"
+            )
+        elif fix.diff:
+            try:
+                sys.stderr.write(f"penstock doctor: {fix.write()}\n")
+                written = True
+            except OSError as error:
+                sys.stderr.write(f"penstock doctor: the fix is not written: {error}\n")
+                self.failed = True
+        return written
+
     def _write(self, diagnosis: Diagnosis, recording: Recording) -> None:
         options = self.options
         _clear_progress()
         sys.stderr.write(f"\n{format_report(diagnosis)}\n")
+        written = self.fix is not None and self._print_fix(self.fix)
         if options.json is not None:
-            write_json(diagnosis, options.json)
+            write_json(diagnosis, options.json, None if self.fix is None else self.fix.to_json(written=written))
         if options.html is not None:
             write_html(diagnosis, options.html)
             sys.stderr.write(f"penstock doctor: {Path(options.html).absolute()}: written\n")

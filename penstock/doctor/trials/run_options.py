@@ -18,6 +18,8 @@ class RunOptions:
     most_s: float = 60.0
     trials: bool = True
     rerun: bool = False
+    fix: bool = False
+    write: bool = False
     json: str | None = None
     html: str | None = None
     trace: str | None = None
@@ -28,15 +30,18 @@ class RunOptions:
     memory_bytes: int | None = None
     """Most memory for workers and batches ahead, with ``tune``."""
     speed: str | None = None
-    """A file for the samples per second, in the place of all reports; by ``--rerun``."""
+    """A file for the samples per second, in the place of all reports; by ``--rerun`` and ``--fix``."""
     change: dict[str, object] = dataclasses.field(default_factory=dict)
-    """Arguments of loaders that are set before they are iterated; by ``--rerun``."""
+    """Arguments of loaders that are set before they are iterated; as above."""
+    sources: str | None = None
+    """A file with sources that take the place of the script's own files; as above."""
 
     def describe_duration(self, steps: int, limit_s: float) -> str:
         """Say how long it takes, in a line: ``steps`` of the script, or ``limit_s`` seconds if they end first."""
         limit = "" if math.isinf(limit_s) else f", or {limit_s:g} s"
         tries = self.budget_s > 0 and (self.trials or self.tune)
         then = f", then tries changes for {self.budget_s:g} s or less" if tries else ""
+        then += ", then runs the script again, as it is and with changes" if self.fix or self.rerun else ""
         return f"penstock doctor: watches {steps} steps{limit}{then}\n"
 
     def to_text(self) -> str:

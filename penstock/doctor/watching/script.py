@@ -18,7 +18,7 @@ import sys
 import traceback
 import types
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -60,15 +60,18 @@ def _print_nothing(*_: object) -> None:
     """The traceback is printed already."""
 
 
-def run_script(target: Sequence[str], is_over: Callable[[], bool]) -> Ending:
+def run_script(target: Sequence[str], is_over: Callable[[], bool], sources: Mapping[str, str] | None = None) -> Ending:
     """Run a script to its end, whatever that is; tracebacks and messages are printed as Python prints them.
 
     ``target``: a path and its arguments, or "-m", a module and its arguments. ``is_over``: whether enough steps were
-    seen: then an interrupt is how another thread ends the script. Raises ScriptNotFoundError if there is no such
-    script.
+    seen: then an interrupt is how another thread ends the script. ``sources``: what is compiled in the place of files,
+    by their names. Raises ScriptNotFoundError if there is no such script.
     """
+    sources = sources or {}
+    if sources:
+        _replace_sources(sources)
     try:
-        main, code = _load_module(target) if target[0] == "-m" else _load_path(target)
+        main, code = _load_module(target) if target[0] == "-m" else _load_path(target, sources)
         sys.modules["__main__"] = main
         exec(code, main.__dict__)  # noqa: S102  # the script that the user wants to run
     except SystemExit as ended:
@@ -125,7 +128,21 @@ def _new_main(file: str, spec: importlib.machinery.ModuleSpec | None, loader: An
     return main
 
 
-def _load_path(target: Sequence[str]) -> tuple[types.ModuleType, types.CodeType]:
+def _replace_sources(sources: Mapping[str, str]) -> None:
+    """Have modules compiled from other sources than their files, in this process and those that it forks."""
+    loader = importlib.machinery.SourceFileLoader
+    original = loader.get_code
+
+    def get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> types.CodeType | None:
+        source = sources.get(self.path)
+        if source is None:
+            return original(self, fullname)
+        return compile(source, self.path, "exec", dont_inherit=True)
+
+    setattr(loader, "get_code", get_code)  # noqa: B010  # its type is inherited; whichever finder has found the module
+
+
+def _load_path(target: Sequence[str], sources: Mapping[str, str]) -> tuple[types.ModuleType, types.CodeType]:
     given = target[0]
     path = Path(given)
     if path.is_dir() or (path.is_file() and zipfile.is_zipfile(path)):
@@ -138,7 +155,7 @@ def _load_path(target: Sequence[str]) -> tuple[types.ModuleType, types.CodeType]
     sys.argv[:] = list(target)
     file = os.path.join(os.getcwd(), given)  # noqa: PTH109, PTH118  # as Python sets it: nothing is resolved
     with io.open_code(file) as opened:
-        source = opened.read()
+        source: str | bytes = sources.get(file) or opened.read()
     loader = importlib.machinery.SourceFileLoader("__main__", file)
     return _new_main(file, None, loader), compile(source, file, "exec", dont_inherit=True)
 

@@ -51,6 +51,11 @@ class MadeLoaders:
 
         return init
 
+    def find_place(self, loader: object) -> tuple[types.CodeType, int] | None:
+        """Return the user's innermost code that made a loader, and the place of the instruction; None if unknown."""
+        making = self._find(loader)
+        return making.places[0] if making is not None and making.places else None
+
     def is_successor(self, loader: object, former: object, began_ns: int) -> bool:
         """Return whether ``loader`` takes the place of ``former``, which was iterated first at ``began_ns``.
 

@@ -1,0 +1,226 @@
+"""Edits of Python source by the positions that ``ast`` gives: what is not edited stays byte for byte.
+
+Nothing is executed. What cannot be edited with certainty (``**kwargs`` of a call, names from a module of the user's) is
+refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Edit", "NotEditableError", "Position", "PythonSource"]
+
+_TORCH_LOADER: Final = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+
+Position = tuple[int | None, int | None, int | None, int | None]
+"""First and last line, first and last column, as ``code.co_positions()`` gives them."""
+
+
+class NotEditableError(Exception):
+    """A change cannot be written into a file; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A part of the text, by its characters, and what takes its place."""
+
+    start: int
+    end: int
+    text: str
+
+
+class PythonSource:
+    """The source of a file.
+
+    Raises SyntaxError if it is no Python.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tree = text, ast.parse(text)
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._lines = [0, *(found.end() for found in re.finditer(r"\r\n|\r|\n", text))]
+        self._names = dict(_list_imported(self.tree))
+
+    def apply(self, edits: Sequence[Edit]) -> str:
+        """Return the text with all edits. Raises NotEditableError if that is no Python any more."""
+        parts, at = list[str](), 0
+        for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+            parts += [self.text[at : edit.start], edit.text]
+            at = edit.end
+        text = "".join([*parts, self.text[at:]])
+        try:
+            compile(text, "<edited>", "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise NotEditableError(f"its source is written in a way that is not known here ({error.msg})") from error
+        return text
+
+    def find_call(self, position: Position) -> ast.Call:
+        """Return the call at a position. Raises NotEditableError if there is none."""
+        for node in ast.walk(self.tree):
+            at = (getattr(node, name, None) for name in ("lineno", "end_lineno", "col_offset", "end_col_offset"))
+            if isinstance(node, ast.Call) and tuple(at) == position:
+                return node
+        raise NotEditableError(f"there is no call at line {position[0]}")
+
+    def resolve(self, node: ast.expr) -> str:
+        """Return the full name of a function by the imports, such as ``numpy.load`` for ``np.load``; "" for no name."""
+        if isinstance(node, ast.Name):
+            return self._names.get(node.id, node.id)
+        name = self.resolve(node.value) if isinstance(node, ast.Attribute) else ""
+        return f"{name}.{node.attr}" if isinstance(node, ast.Attribute) and name else ""
+
+    def set_arguments(self, call: ast.Call, values: Mapping[str, str], parameters: Sequence[str]) -> list[Edit]:
+        """Return edits that give a call other arguments.
+
+        ``values``: sources of arguments by name. ``parameters``: names of those that may be given by place. Raises
+        NotEditableError if the call unpacks arguments.
+        """
+        if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
+            raise NotEditableError("the call unpacks its arguments from * or **")
+        present: dict[str | None, ast.expr] = dict(zip(parameters, call.args, strict=False))
+        present |= {each.arg: each.value for each in call.keywords}
+        edits = [self._replace(present[name], value) for name, value in values.items() if name in present]
+        added = [f"{name}={value}" for name, value in values.items() if name not in present]
+        return [*edits, *(self._add_arguments(call, added) if added else [])]
+
+    def import_loader(self, call: ast.Call) -> list[Edit]:
+        """Return edits that have a call make a loader of penstock's in the place of torch's.
+
+        Raises NotEditableError if it is not known to call torch's.
+        """
+        if self.resolve(call.func) not in _TORCH_LOADER:
+            raise NotEditableError("the loader is not made by the name of torch's class")
+        if not isinstance(call.func, ast.Name):
+            return [self._replace(call.func, "penstock.torch.DataLoader"), self.add_statement("import penstock.torch")]
+        name, edits = call.func.id, list[Edit]()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if f"{node.module}.{alias.name}" in _TORCH_LOADER and (alias.asname or alias.name) == name:
+                        edits += self._import_from_penstock(node, alias)
+        return edits
+
+    def set_threads(self) -> Edit:
+        """Return an edit that lets torch compute with one thread."""
+        tops = [each for each in self.tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
+        named = [name for each in tops for name, full in _list_imported(each) if full == "torch"]
+        name = named[0] if named else "torch"
+        return self.add_statement(*([] if named else ["import torch"]), f"{name}.set_num_threads(1)", after=named)
+
+    def add_statement(self, *statements: str, after: Collection[str] = ()) -> Edit:
+        """Return an edit that adds statements behind the first imports of the module that bind one of ``after``."""
+        last: ast.stmt | None = None
+        for node in self.tree.body:
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                if last is not None:
+                    break
+            elif last is not None or not after or any(name in after for name, _ in _list_imported(node)):
+                last = node
+        if last is None:
+            raise NotEditableError("the file imports nothing at its top")
+        end = self._end_of_line(self._end(last))
+        return Edit(end, end, "".join(f"{self._newline}{each}" for each in statements))
+
+    def map_files(self, first_line: int) -> list[Edit]:
+        """Return edits with which ``numpy.load`` maps files, in the class whose method begins at a line.
+
+        Only where a part of the array is taken: ``np.load(path)[index]``. Calls in ``__init__`` stay: they read once.
+        """
+        edits: list[Edit] = []
+        for node in ast.walk(self.tree):
+            methods = [each for each in getattr(node, "body", []) if isinstance(each, ast.FunctionDef)]
+            if not isinstance(node, ast.ClassDef) or first_line not in map(_first_line, methods):
+                continue
+            for method in methods:
+                for call in _list_indexed(method) if method.name != "__init__" else ():
+                    if self.resolve(call.func) == "numpy.load" and len(call.args) + len(call.keywords) == 1:
+                        edits += self.set_arguments(call, {"mmap_mode": '"r"'}, ())
+        return edits
+
+    def _import_from_penstock(self, node: ast.ImportFrom, alias: ast.alias) -> Iterator[Edit]:
+        line = "from penstock.torch import DataLoader" + (f" as {alias.asname}" if alias.asname else "")
+        start, at = self._start(node), node.names.index(alias)
+        if len(node.names) == 1:
+            yield Edit(start, self._end(node), line)
+            return
+        indent = re.match(r"[ \t]*", self.text[self._lines[node.lineno - 1] :])
+        yield Edit(start, start, f"{line}{self._newline}{indent.group() if indent else ''}")
+        if at + 1 < len(node.names):
+            yield Edit(self._start(alias), self._start(node.names[at + 1]), "")
+        else:
+            yield Edit(self._end(node.names[at - 1]), self._end(alias), "")
+
+    def _add_arguments(self, call: ast.Call, added: Sequence[str]) -> Iterator[Edit]:
+        """Add arguments at the end of a call, on a line of their own if the others are."""
+        close = self._end(call) - 1
+        arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+        if not arguments:
+            yield Edit(close, close, ", ".join(added))
+            return
+        last = max(arguments, key=self._end)
+        end, has_comma = self._end(last), False
+        for found in re.finditer(r"#[^\r\n]*|[),]", self.text[end:close]):  # ')': of a value in brackets
+            if not found.group().startswith("#"):
+                end, has_comma = self._end(last) + found.end(), found.group() == ","
+        if not re.search(r"[\r\n]", self.text[end:close]):
+            yield Edit(end, end, f"{'' if has_comma else ','} {', '.join(added)}{',' if has_comma else ''}")
+            return
+        if not has_comma:
+            yield Edit(end, end, ",")
+        indent = re.match(r"[ \t]*", self.text[self._lines[last.lineno - 1] :])
+        margin, line_end = indent.group() if indent else "", self._end_of_line(end)
+        yield Edit(line_end, line_end, "".join(f"{self._newline}{margin}{each}," for each in added))
+
+    def _replace(self, node: ast.expr, text: str) -> Edit:
+        return Edit(self._start(node), self._end(node), text)
+
+    def _start(self, node: ast.expr | ast.stmt | ast.alias | ast.keyword) -> int:
+        return self._offset(node.lineno, node.col_offset)
+
+    def _end(self, node: ast.expr | ast.stmt | ast.alias | ast.keyword) -> int:
+        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def _offset(self, line: int, column: int) -> int:
+        """Return the place of a character; columns of ``ast`` are bytes of UTF-8."""
+        start = self._lines[line - 1]
+        return start + len(self.text[start : self._end_of_line(start)].encode()[:column].decode())
+
+    def _end_of_line(self, at: int) -> int:
+        found = re.compile(r"[\r\n]").search(self.text, at)
+        return len(self.text) if found is None else found.start()
+
+
+def _list_imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the names that imports bind, with their full names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            tops = ((alias, alias.name.partition(".")[0]) for alias in node.names)
+            yield from ((alias.asname or top, alias.name if alias.asname else top) for alias, top in tops)
+
+
+def _first_line(node: ast.FunctionDef) -> int:
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)])
+
+
+def _list_indexed(function: ast.FunctionDef) -> Iterator[ast.Call]:
+    """Yield calls of which only parts are used: ``f(x)[i]``, or ``y = f(x)`` where each use of ``y`` is ``y[i]``."""
+    nodes = list(ast.walk(function))
+    indexed = {id(node.value) for node in nodes if isinstance(node, ast.Subscript)}
+    whole = {
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in indexed
+    }
+    for node in nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call):
+            yield node.value
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            target = node.targets[0]
+            if len(node.targets) == 1 and isinstance(target, ast.Name) and target.id not in whole:
+                yield node.value
