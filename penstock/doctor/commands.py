@@ -74,9 +74,6 @@ def doctor(
     ] = None,
     no_trials: Annotated[bool, typer.Option("--no-trials", help="Try no changes: only facts.")] = False,
     budget: Annotated[float, typer.Option(min=0, help="Seconds for trials of changes.")] = 60.0,
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run the script again with the advice, to measure the training itself.")
-    ] = False,
     fix: Annotated[
         bool,
         typer.Option("--fix", help="Run the script again with changes of its file, and print the best as a patch."),
@@ -107,7 +104,7 @@ def doctor(
     from penstock.doctor.trials.run_options import RunOptions
 
     options = RunOptions(
-        steps=steps, budget_s=budget, most_s=seconds, trials=not no_trials, rerun=rerun, fix=fix, write=write,
+        steps=steps, budget_s=budget, most_s=seconds, trials=not no_trials, fix=fix, write=write,
         json=_name(json), html=_name(html), trace=_name(trace), fail_if_waiting=fail_if_waiting, github=github,
     )  # fmt: skip
     _run(options, script, module, "doctor needs a script, -m MODULE or --compare A.json B.json")

@@ -326,7 +326,7 @@ def test_options_survive_the_way_to_the_other_process() -> None:
 
 
 def test_a_change_is_set_before_the_loader_is_iterated(folder: Path) -> None:
-    """`--rerun` runs the script with other arguments of its loader."""
+    """`--fix` sets arguments from outside where it cannot edit the call."""
     (folder / "workers.py").write_text(
         textwrap.dedent(
             """

@@ -1,4 +1,4 @@
-"""``penstock doctor --fix`` and ``--rerun``: changes of the user's own file, measured by running the script itself.
+"""``penstock doctor --fix``: changes of the user's own file, measured by running the script itself.
 
 Where to find what:
 

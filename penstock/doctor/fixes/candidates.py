@@ -13,6 +13,7 @@ import tokenize
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,8 @@ _ARGUMENTS: Final = frozenset({"num_workers", "prefetch_factor", "pin_memory", "
 _PAIR: Final = re.compile(r"([a-z_]+)=(\d+|True|False|None)")
 _MOST_NESTED: Final = 8
 _OWN_LOADER: Final = "penstock's loader in the place of torch's, with the same batches"
+_AUTO: Final = 'num_workers="auto"'
+_MAPPED: Final = 'mmap_mode="r" for numpy.load, of which a part is used'
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +127,15 @@ def advised_candidates(advice: Sequence[Advice], site: LoaderSite) -> Iterator[F
     for number, each in enumerate(advice):
         threads = each.change.endswith(ONE_THREAD)
         values = parse_change(each.change.removesuffix(ONE_THREAD).removesuffix(", with "))
-        if not (values or threads):
-            continue
-
-        def edit(
-            source: PythonSource, values: Mapping[str, object] = values, threads: bool = threads
-        ) -> Iterator[Edit]:
-            if values:
-                call = _find_loader(source, site)
-                texts = {name: repr(value) for name, value in values.items()}
-                yield from source.set_arguments(call, texts, site.parameters)
-            if threads:
-                yield source.set_threads()
-
-        try:
-            yield _make_candidate(each.change, site.file, edit, number)
-        except NotEditableError as error:
-            where = f"{site.file or 'the library that makes the loader'} ({error}): {each.code}"
-            trial = ScriptChange(arguments=values, one_thread=threads)
-            yield FixCandidate(each.change, trial, where=where, advice=number)
+        if values or threads:
+            texts = {name: repr(value) for name, value in values.items()}
+            try:
+                edit = partial(_edit_loader, site=site, values=texts, threads=threads)
+                yield _make_candidate(each.change, site.file, edit, number)
+            except NotEditableError as error:
+                where = f"{site.file or 'the library that makes the loader'} ({error}): {each.code}"
+                trial = ScriptChange(arguments=values, one_thread=threads)
+                yield FixCandidate(each.change, trial, where=where, advice=number)
 
 
 def own_candidates(site: LoaderSite) -> Iterator[FixCandidate | str]:
@@ -150,32 +143,35 @@ def own_candidates(site: LoaderSite) -> Iterator[FixCandidate | str]:
 
     In the place of one that cannot be written, yield why.
     """
-    auto = {"num_workers": '"auto"'}
-
-    def make_own(source: PythonSource) -> Iterator[Edit]:
-        yield from source.import_loader(_find_loader(source, site))
-
-    def make_auto(source: PythonSource) -> Iterator[Edit]:
-        yield from make_own(source) if site.library == "torch" else ()
-        yield from source.set_arguments(_find_loader(source, site), auto, site.parameters)
-
-    def map_files(source: PythonSource) -> Iterator[Edit]:
-        yield from source.map_files(site.reader[1] if site.reader is not None else 0)
-
-    edits: list[tuple[str, str, Callable[[PythonSource], Iterator[Edit]]]] = []
-    if site.library == "torch":
-        edits.append((_OWN_LOADER, site.file, make_own))
+    is_torch = site.library == "torch"
+    edits: list[tuple[str, str, Callable[[PythonSource], list[Edit]]]] = []
+    if is_torch:
+        edits.append((_OWN_LOADER, site.file, partial(_edit_loader, site=site, own=True)))
     if site.may_choose:
-        own = f'{_OWN_LOADER}, and num_workers="auto"' if site.library == "torch" else 'num_workers="auto"'
-        edits.append((own, site.file, make_auto))
+        change = f"{_OWN_LOADER}, and {_AUTO}" if is_torch else _AUTO
+        edits.append(
+            (change, site.file, partial(_edit_loader, site=site, values={"num_workers": '"auto"'}, own=is_torch))
+        )
     if site.reader is not None:
-        edits.append(('mmap_mode="r" for numpy.load, of which a part is used', site.reader[0], map_files))
+        file, line = site.reader
+        edits.append((_MAPPED, file, lambda source: source.map_files(line)))
     for change, file, edit in edits:
         try:
             yield _make_candidate(change, file, edit)
         except NotEditableError as error:
-            if edit is not map_files:  # few datasets read arrays
+            if change != _MAPPED:  # few datasets read arrays
                 yield f"{change}: {error}"
+
+
+def _edit_loader(
+    source: PythonSource, site: LoaderSite, values: Mapping[str, str] | None = None, *, own: bool = False,
+    threads: bool = False,
+) -> list[Edit]:  # fmt: skip
+    """Return edits that give the loader arguments, make it one of penstock's, and set torch's threads."""
+    edits = [source.set_threads()] if threads else []
+    if own:
+        edits += source.import_loader(_find_loader(source, site))
+    return [*edits, *(source.set_arguments(_find_loader(source, site), values, site.parameters) if values else ())]
 
 
 def _find_loader(source: PythonSource, site: LoaderSite) -> ast.Call:
@@ -188,7 +184,7 @@ def _find_loader(source: PythonSource, site: LoaderSite) -> ast.Call:
 
 
 def _make_candidate(
-    change: str, name: str, edit: Callable[[PythonSource], Iterator[Edit]], advice: int = -1
+    change: str, name: str, edit: Callable[[PythonSource], list[Edit]], advice: int = -1
 ) -> FixCandidate:
     """Return the change of a file. Raises NotEditableError if it cannot be edited, or stays as it is."""
     if not name:
@@ -198,7 +194,7 @@ def _make_candidate(
         source = PythonSource(file.text)
     except (OSError, SyntaxError, ValueError) as error:
         raise NotEditableError(f"{name} cannot be read") from error
-    edited = source.apply(list(edit(source)))
+    edited = source.apply(edit(source))
     if edited == file.text:
         raise NotEditableError("there is nothing to change")
     return FixCandidate(change, ScriptChange({name: edited}), file, edited, advice=advice)

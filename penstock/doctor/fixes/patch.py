@@ -32,12 +32,12 @@ from penstock.stores.common.regular_file import replacing_file
 if TYPE_CHECKING:
     from penstock.doctor.judge.text_report import Diagnosis
 
-__all__ = ["Fix", "MeasuredChange", "compare_runs", "find_fix", "rerun_with_advice"]
+__all__ = ["Fix", "MeasuredChange", "compare_runs", "find_fix"]
 
 _WORTH: Final = 1.05
 _LEAST_TURNS: Final = 2
 _MOST_TURNS: Final = 5
-_MOST_ADVICE: Final = 3
+_MOST_ADVICE: Final = 2
 
 Speed = Callable[[ScriptChange], tuple[float, str]]
 """Runs the script: samples per second, and why there are none."""
@@ -66,13 +66,13 @@ class MeasuredChange:
 
 
 def compare_runs(
-    candidates: Sequence[FixCandidate], speed: Speed, budget_s: float, *, keeps_all: bool = False,
+    candidates: Sequence[FixCandidate], speed: Speed, budget_s: float,
     progress: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic,
 ) -> list[MeasuredChange]:  # fmt: skip
-    """Run the script with candidates, in turns with the script as it is; ``keeps_all``: each of them twice."""
+    """Run the script with candidates, in turns with the script as it is."""
     begun, found = clock(), [MeasuredChange(each) for each in candidates]
     running = list(found)
-    for turn in range(_LEAST_TURNS if keeps_all else _MOST_TURNS):
+    for turn in range(_MOST_TURNS):
         if not running or (turn >= _LEAST_TURNS and (len(running) == 1 or clock() - begun > budget_s)):
             break
         if progress is not None:
@@ -85,8 +85,8 @@ def compare_runs(
                 progress(f"the script with {each.candidate.change}, turn {turn + 1}")
             reached, each.error = speed(each.candidate.trial)
             each.ratios = [*each.ratios, reached / base] if reached else []
-        running = [each for each in running if each.ratios and (keeps_all or each.is_gain())]
-        if turn > 0 and not keeps_all:  # one run may be fast by chance
+        running = [each for each in running if each.is_gain()]
+        if turn > 0:  # one run may be fast by chance
             best = max((min(each.ratios) for each in running), default=0.0)
             running = [each for each in running if max(each.ratios) >= best]
     return found
@@ -167,32 +167,19 @@ class Fix:
 def find_fix(
     diagnosis: Diagnosis, site: LoaderSite, speed: Speed, budget_s: float, progress: Callable[[str], None]
 ) -> Fix:
-    """Try the first advice that is a line of code, and what no advice says."""
-    advised = list(advised_candidates(diagnosis.advice, site))[:1]
+    """Try the first advice that is a line of code, and what no advice says.
+
+    The gains of advice become those of the script itself.
+    """
+    advised = list(advised_candidates(diagnosis.advice, site))[:_MOST_ADVICE]
     own = list(own_candidates(site))
     candidates = [*advised, *(each for each in own if isinstance(each, FixCandidate))]
     found = compare_runs(candidates, speed, budget_s, progress=progress)
-    _replace_measured(diagnosis, found)
-    return Fix(found, [each for each in own if isinstance(each, str)])
-
-
-def rerun_with_advice(
-    diagnosis: Diagnosis, site: LoaderSite, speed: Speed, budget_s: float, progress: Callable[[str], None]
-) -> None:
-    """Replace ``measured`` of the first advice by what the script itself gains, in turns with the script as it is."""
-    candidates = list(advised_candidates(diagnosis.advice, site))[:_MOST_ADVICE]
-    found = compare_runs(candidates, speed, budget_s, keeps_all=True, progress=progress)
-    _replace_measured(diagnosis, found)
-    diagnosis.notes += [f"The script could not be run again with {each}." for each in found if not each.ratios]
-    if found:
-        diagnosis.notes.append("The script was run again (--rerun): measured gains are of the training itself.")
-
-
-def _replace_measured(diagnosis: Diagnosis, found: Sequence[MeasuredChange]) -> None:
     for each in found:
         number = each.candidate.advice
         if number >= 0 and each.ratios:
             diagnosis.advice[number] = dataclasses.replace(diagnosis.advice[number], measured=each.measured)
+    return Fix(found, [each for each in own if isinstance(each, str)])
 
 
 def _describe(each: MeasuredChange | None) -> dict[str, object]:

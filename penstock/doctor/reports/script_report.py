@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.doctor.fixes.candidates import LoaderSite, find_site
-from penstock.doctor.fixes.patch import Fix, find_fix, rerun_with_advice
+from penstock.doctor.fixes.patch import Fix, find_fix
 from penstock.doctor.judge.analysis import diagnose
 from penstock.doctor.judge.situation import examine
 from penstock.doctor.judge.text_report import Diagnosis, format_report
@@ -98,7 +98,7 @@ class ScriptReport:
         if ranks is not None:
             self.diagnosis.ranks = ranks.rows
             self.diagnosis.notes[:0] = ranks.sentences
-        elif (options.fix or options.rerun) and ending.kind in {"steps", "finished"}:
+        elif options.fix and ending.kind in {"steps", "finished"}:
             self._site = find_site(watcher, chosen)
         if ending.kind == "error":
             self.diagnosis.notes.insert(0, f"The script crashed ({ending.text.removeprefix('error: ')}).")
@@ -124,8 +124,8 @@ class ScriptReport:
             return ending.code or int(self.failed)
         if self.diagnosis is None:
             return ending.code
-        if self.options.rerun or self.options.fix:
-            self._run_again(self.diagnosis)
+        if self.options.fix:
+            self._find_fix(self.diagnosis)
         try:
             self._write(self.diagnosis, self.recording)
         except OSError as error:  # of a file that was asked for; the text is printed before
@@ -133,15 +133,13 @@ class ScriptReport:
             return ending.code or 1
         return ending.code or int(self.failed) or exit_code(self.diagnosis, self.options.fail_if_waiting)
 
-    def _run_again(self, diagnosis: Diagnosis) -> None:
+    def _find_fix(self, diagnosis: Diagnosis) -> None:
         """Measure changes with the script itself."""
-        site, speed, budget_s = self._site, self.runs.measure_speed, self.options.budget_s
-        if site is None:
+        if self._site is None:
             diagnosis.notes.append("The script was not run again: it failed, or several ranks train together.")
-        elif self.options.fix:
-            self.fix = find_fix(diagnosis, site, speed, budget_s, _choose_progress())
         else:
-            rerun_with_advice(diagnosis, site, speed, budget_s, _choose_progress())
+            speed, budget_s = self.runs.measure_speed, self.options.budget_s
+            self.fix = find_fix(diagnosis, self._site, speed, budget_s, _choose_progress())
 
     def _diagnose(self, recording: Recording, chosen: LoaderWatch, ending: Ending) -> Diagnosis:
         budget_s = self.options.budget_s

@@ -17,7 +17,6 @@ class RunOptions:
     budget_s: float = 60.0
     most_s: float = 60.0
     trials: bool = True
-    rerun: bool = False
     fix: bool = False
     write: bool = False
     json: str | None = None
@@ -30,7 +29,7 @@ class RunOptions:
     memory_bytes: int | None = None
     """Most memory for workers and batches ahead, with ``tune``."""
     speed: str | None = None
-    """A file for the samples per second, in the place of all reports; by ``--rerun`` and ``--fix``."""
+    """A file for the samples per second, in the place of all reports; by ``--fix``."""
     change: dict[str, object] = dataclasses.field(default_factory=dict)
     """Arguments of loaders that are set before they are iterated; as above."""
     sources: str | None = None
@@ -41,7 +40,7 @@ class RunOptions:
         limit = "" if math.isinf(limit_s) else f", or {limit_s:g} s"
         tries = self.budget_s > 0 and (self.trials or self.tune)
         then = f", then tries changes for {self.budget_s:g} s or less" if tries else ""
-        then += ", then runs the script again, as it is and with changes" if self.fix or self.rerun else ""
+        then += ", then runs the script again, as it is and with changes" if self.fix else ""
         return f"penstock doctor: watches {steps} steps{limit}{then}\n"
 
     def to_text(self) -> str:
