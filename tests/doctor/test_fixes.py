@@ -207,6 +207,18 @@ def test_no_gain_by_chance(script: Path) -> None:
     assert best.candidate.change == "steady"
 
 
+def test_runs_that_differ_are_repeated() -> None:
+    """There are more turns, as long as there is time, until five."""
+    ratios = iter([1.5, 2.5, 1.5, 2.5, 1.5, 2.5])
+
+    (found,) = compare_runs(
+        [FixCandidate("one", ScriptChange({"one": ""}))],
+        lambda change: (next(ratios) if change.sources else 1.0, ""), 10.0, clock=lambda: 0.0,
+    )  # fmt: skip
+
+    assert found.ratios == [1.5, 2.5, 1.5, 2.5, 1.5]
+
+
 def test_a_script_that_cannot_be_run_again_gives_nothing(script: Path) -> None:
     """Neither a fix nor a gain."""
     diagnosis = diagnosis_of("num_workers=3")

@@ -4,7 +4,7 @@
 
     turn 1   as it is │ A │ B │ C        a candidate whose gain was once below 5 % is out
     turn 2   as it is │ C │ A            and one that was never as fast as the slowest run of another one
-    turn 3   as it is │ A │ C            while two are left, and there is time
+    turn 3   as it is │ A │ C            while two are left, or runs of one differ much, and there is time
 
 No file is written but by :meth:`Fix.write`.
 """
@@ -37,6 +37,7 @@ __all__ = ["Fix", "MeasuredChange", "compare_runs", "find_fix"]
 _WORTH: Final = 1.05
 _LEAST_TURNS: Final = 2
 _MOST_TURNS: Final = 5
+_STEADY: Final = 1.2
 _MOST_ADVICE: Final = 2
 
 Speed = Callable[[ScriptChange], tuple[float, str]]
@@ -61,6 +62,10 @@ class MeasuredChange:
         """Return whether each run was faster by what is worth a change."""
         return bool(self.ratios) and min(self.ratios) >= _WORTH
 
+    def is_steady(self) -> bool:
+        """Return whether its runs differ little."""
+        return max(self.ratios) <= _STEADY * min(self.ratios)
+
     def __str__(self) -> str:
         return f"{self.candidate.change}: {format_measured(self.measured) if self.ratios else self.error}"
 
@@ -73,7 +78,7 @@ def compare_runs(
     begun, found = clock(), [MeasuredChange(each) for each in candidates]
     running = list(found)
     for turn in range(_MOST_TURNS):
-        if not running or (turn >= _LEAST_TURNS and (len(running) == 1 or clock() - begun > budget_s)):
+        if not running:
             break
         if progress is not None:
             progress(f"the script as it is, turn {turn + 1}")
@@ -86,9 +91,11 @@ def compare_runs(
             reached, each.error = speed(each.candidate.trial)
             each.ratios = [*each.ratios, reached / base] if reached else []
         running = [each for each in running if each.is_gain()]
-        if turn > 0:  # one run may be fast by chance
+        if turn + 1 >= _LEAST_TURNS:  # one run may be fast by chance
             best = max((min(each.ratios) for each in running), default=0.0)
             running = [each for each in running if max(each.ratios) >= best]
+            if clock() - begun > budget_s or (len(running) == 1 and running[0].is_steady()):
+                break
     return found
 
 
