@@ -164,7 +164,7 @@ def test_where_the_call_cannot_be_edited_the_line_is_printed(script: Path, name:
     assert fix.best is not None
     assert fix.best.candidate.trial.arguments == {"num_workers": 3}
     assert (fix.diff, len(fix.refused)) == ("", 2)
-    assert f"goes into {site.file or 'the library that makes the loader'} (" in str(fix)
+    assert f"goes into {f'{site.file}:1' if name else 'the library that makes the loader'} (" in str(fix)
     assert fix.best.candidate.where.endswith(diagnosis_of("num_workers=3").advice[0].code)
     with pytest.raises(OSError, match="no change of a file"):
         fix.write()

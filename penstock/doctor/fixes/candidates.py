@@ -133,7 +133,8 @@ def advised_candidates(advice: Sequence[Advice], site: LoaderSite) -> Iterator[F
                 edit = partial(_edit_loader, site=site, values=texts, threads=threads)
                 yield _make_candidate(each.change, site.file, edit, number)
             except NotEditableError as error:
-                where = f"{site.file or 'the library that makes the loader'} ({error}): {each.code}"
+                place = f"{site.file}:{site.position[0]}" if site.file else "the library that makes the loader"
+                where = f"{place} ({error}): {each.code}"
                 trial = ScriptChange(arguments=values, one_thread=threads)
                 yield FixCandidate(each.change, trial, where=where, advice=number)
 
