@@ -3,5 +3,6 @@
 Where to find what:
 
 - how a file is edited: ``edits.py``; which edits are tried: ``candidates.py``
-- how runs are compared, and what is said of them: ``patch.py``; how the script is run: ``trials/script_runs.py``
+- how runs are compared, and what is said of them: ``patch.py``
+- how the script is run: ``penstock/doctor/trials/script_runs.py``
 """
