@@ -226,7 +226,7 @@ def test_a_script_that_cannot_be_run_again_gives_nothing(script: Path) -> None:
     fix = find_fix(diagnosis, site_of(script), lambda _: (0.0, "no"), 60.0, lambda _: None)
 
     assert (fix.best, diagnosis.advice[0].measured) == (None, None)
-    assert str(fix).splitlines()[1] == "  num_workers=3: the script could not be run again"
+    assert str(fix).splitlines()[1] == "  num_workers=3: the script as it is could not be run again: no"
 
 
 def fix_of(script: Path) -> Fix:

@@ -50,7 +50,7 @@ class MeasuredChange:
 
     candidate: FixCandidate
     ratios: list[float] = field(default_factory=list)
-    error: str = "the script could not be run again"
+    error: str = ""
 
     @property
     def measured(self) -> Measured | None:
@@ -82,8 +82,10 @@ def compare_runs(
             break
         if progress is not None:
             progress(f"the script as it is, turn {turn + 1}")
-        base, _ = speed(ScriptChange())
+        base, why = speed(ScriptChange())
         if not base:
+            for each in running:
+                each.error = f"the script as it is could not be run again: {why}"
             break
         for each in running if turn % 2 == 0 else reversed(running):
             if progress is not None:
