@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from penstock.loader.tuning import SettingChange, find_cores
+from penstock.loader.tuning import SettingChange
+from penstock.system.shares import find_cores
 from penstock.system.system_files import SystemFiles
 from penstock.trace import STAGES
 from penstock.wording import counted, format_bytes

@@ -27,7 +27,7 @@ FORMATS: dict[str, dict[object, str]] = {
     "datasets/splits/splits.py _FORMAT": {"penstock-split": "split-1"},
     "datasets/streams/division.py VERSION": {1: "state-1"},
     "doctor/reports/json_report.py FORMAT": {"penstock-doctor": "doctor-report-1"},
-    "doctor/reports/json_report.py VERSION": {1: "doctor-report-1"},
+    "doctor/reports/json_report.py VERSIONS": {1: "doctor-report-1", 2: "doctor-report-2"},
     "loader/state.py VERSION": {1: "state-1"},
     "stores/common/seek_table_file.py _MAGIC": {b"penstock.index\r\n": "decode-index-1"},
     "stores/common/seek_table_file.py _VERSION": {1: "decode-index-1"},
@@ -105,7 +105,7 @@ def test_every_version_has_files(constant: str) -> None:
 
 def test_all_files_are_read() -> None:
     """No file lies here that no test of this module reads."""
-    others = ["decode-index-1", "decode-index-1-rows", "doctor-report-1", "split-1"]
+    others = ["decode-index-1", "decode-index-1-rows", "doctor-report-1", "doctor-report-2", "split-1"]
 
     assert sorted(path.stem for path in HERE.glob("*.zip")) == sorted([*PACKS, *STATES, *others])
 
@@ -170,9 +170,10 @@ def test_splits_are_read(tmp_path: Path) -> None:
         assert {part: split[part].tolist() for part in split.names} == expected
 
 
-def test_reports_of_the_doctor_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["doctor-report-1", "doctor-report-2"])
+def test_reports_of_the_doctor_are_read(name: str, tmp_path: Path) -> None:
     """A report can be compared with another one."""
-    report = json_report.read_json(extract("doctor-report-1", tmp_path) / "report.json")
+    report = json_report.read_json(extract(name, tmp_path) / "report.json")
 
     assert json_report.compare(report, {**report, "waiting": 2.0})[1].split()[::2] == ["waiting", "2"]
 

@@ -178,7 +178,7 @@ def _write_report(folder: Path) -> None:
         "import numpy as np\nimport penstock as ps\n\n"
         "for batch in ps.DataLoader(ps.ArrayDataset(np.arange(4000)), 4, num_workers=1):\n    pass\n"
     )
-    options = ["--no-trials", "--seconds", "1", "--steps", "8", "--json", "report.json", script.name]
+    options = ["--budget", "20", "--seconds", "1", "--steps", "8", "--json", "report.json", script.name]
     subprocess.run([sys.executable, "-m", "penstock", "doctor", *options], cwd=folder, check=False)
 
 
@@ -210,7 +210,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "decode-index-1-rows": _write_index("rows"),
     "split-1": _write_split,
     "tables-1": _write_tables,
-    "doctor-report-1": _write_report,
+    "doctor-report-2": _write_report,
     "state-1": _write_states((*SHARED, "mixture", "stream", "stream-mixture", "torch-stream", "torch-stream-mixture")),
     "state-1-early": _write_states(SHARED),
     "state-1-first-loader": _write_states(("arrays",)),

@@ -1,6 +1,6 @@
 """A diagnosis as JSON, for programs: ``penstock doctor --json FILE`` writes it, ``--compare`` reads it.
 
-The fields are documented in docs/doctor.md. A field may be added; one that changes or goes raises :data:`VERSION`.
+The fields are documented in docs/doctor.md. A field may be added; one that changes or goes adds to :data:`VERSIONS`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from penstock.errors import ArgumentError
 from penstock.stores.common.regular_file import replacing_file
 from penstock.wording import to_plain
 
-__all__ = ["FORMAT", "VERSION", "compare", "open_new", "read_json", "to_json", "write_json"]
+__all__ = ["FORMAT", "VERSIONS", "compare", "open_new", "read_json", "to_json", "write_json"]
 
 FORMAT: Final = "penstock-doctor"
-VERSION: Final = 2
+VERSIONS: Final = (1, 2)
+"""What is read; the last is written. Version 1 has ``advice[].predicted``, and no ``absences``."""
 _COMPARED: Final = ("samples_per_s", "waiting", "verdict", "stages", "settings", "machine", "device", "command")
 _CLOSE: Final = 0.1
 
@@ -45,7 +46,7 @@ def to_json(diagnosis: Diagnosis, fix: Mapping[str, object] | None = None) -> di
     verdict, recording = diagnosis.verdict, diagnosis.recording
     report = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSIONS[-1],
         "verdict": {"stage": verdict.stage, "text": verdict.text},
         "waiting": verdict.waiting,
         "samples_per_s": {
@@ -98,10 +99,10 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ArgumentError(f"{path} must be a file of `penstock doctor --json`, but is no JSON: {error}") from error
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise ArgumentError(f"{path} must be a file of `penstock doctor --json`: its format must be {FORMAT!r}")
-    if report.get("version") != VERSION:
+    if report.get("version") not in VERSIONS:
         raise ArgumentError(
-            f"{path} has version {report.get('version')!r} of the format, and this penstock reads {VERSION}; write it "
-            "again with this penstock"
+            f"{path} has version {report.get('version')!r} of the format, and this penstock reads {VERSIONS[-1]} and "
+            "before; read it with a later penstock"
         )
     verdict = report.get("verdict")
     if not isinstance(verdict, dict) or verdict.get("stage") not in VERDICTS:

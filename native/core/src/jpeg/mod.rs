@@ -37,7 +37,7 @@
 //!   `transcode/`
 //! - decoding at a fraction of the size: `scale.rs`; `docs/scaled-decoding.md`; `docs/decisions/0011-*`
 //! - what becomes of truncated and damaged files: `repair/`; `docs/decisions/0023-*`
-//! - what a device is given to decode: `packet.rs`; `docs/decisions/0030-*`
+//! - what a device is given to decode: `packet/`; `docs/decisions/0030-*`
 
 mod coefficients;
 mod decoder;
