@@ -191,9 +191,10 @@ def _list_stages(stages: Sequence[StageCost]) -> list[str]:
 
 
 def format_absence(absence: Absence) -> tuple[str, str, str]:
-    """Format a row of :data:`ABSENCE_COLUMNS`: how the loader's gain is known is behind it."""
-    how = f"{absence.part:.0%} of it, as observed" if absence.measured is None else format_measured(absence.measured)
-    return absence.stage, format_gain(absence.gain), how
+    """Format a row of :data:`ABSENCE_COLUMNS`; without a gain, where the stage was not left out."""
+    if absence.measured is None:
+        return absence.stage, "-", f"{absence.part:.0%} of it, as observed"
+    return absence.stage, format_gain(absence.gain), format_measured(absence.measured)
 
 
 def _list_absences(absences: Sequence[Absence]) -> list[str]:

@@ -153,7 +153,8 @@ def open_new(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 def _describe_absence(absence: Absence) -> dict[str, object]:
-    return {"gain": absence.gain, "part": absence.part, **_describe_measured(absence.measured)}
+    gain = None if absence.measured is None else absence.gain
+    return {"gain": gain, "part": absence.part, **_describe_measured(absence.measured)}
 
 
 def _describe_advice(advice: Advice) -> dict[str, object]:
