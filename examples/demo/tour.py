@@ -319,7 +319,6 @@ class Tour:
         self.print_heading("What limits this training: penstock doctor on its first epoch")
         self.print_line(escape(escape_unprintable(diagnosis.verdict.text)))
         for advice in diagnosis.advice:
-            ratio = advice.predicted if advice.measured is None else advice.measured.median
-            how = "predicted" if advice.measured is None else "measured"
-            self.print_line(escape(escape_unprintable(f"  {advice.change}: {ratio - 1:+.0%} ({how})")))
+            gain = "" if advice.measured is None else f": {advice.measured.median - 1:+.0%} (measured)"
+            self.print_line(escape(escape_unprintable(f"  {advice.change}{gain}")))
         self.print_line(f"the doctor's page: {self.output / 'doctor.html'}")
