@@ -204,7 +204,7 @@ def coefficients_from_jpeg(
     -------
     bytes
         A record of coefficients, from which `jpeg_from_coefficients` makes the same file, byte for byte: this has been
-        tried. All functions that take an encoded image take it in place of the JPEG, and give the same pixels.
+        checked. All functions that take an encoded image take it in place of the JPEG, and give the same pixels.
 
     Raises
     ------
