@@ -88,8 +88,10 @@ class IsolatedBackend(Backend):
 
     @property
     def processes(self) -> list[BaseProcess]:
-        """The running processes of the workers. A process that was replaced is not among them."""
-        return [worker.process for worker in self.workers if worker.is_launched]
+        """The running processes of the workers. A process that was replaced, or could not start, is not among them."""
+        # Another thread may ask while one is started: what is to run it may have no process yet.
+        found = (getattr(getattr(worker, "running", None), "process", None) for worker in self.workers)
+        return [process for process in found if process is not None]
 
     # work
 
