@@ -69,9 +69,6 @@ def doctor(
     seconds: Annotated[float, typer.Option(min=1, help="Seconds after which fewer steps are enough.")] = 60.0,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the result.")] = None,
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all events for Perfetto or chrome://tracing.")
-    ] = None,
     no_trials: Annotated[bool, typer.Option("--no-trials", help="Try no changes: only facts.")] = False,
     budget: Annotated[float, typer.Option(min=0, help="Seconds for trials of changes.")] = 60.0,
     fix: Annotated[
@@ -105,7 +102,7 @@ def doctor(
 
     options = RunOptions(
         steps=steps, budget_s=budget, most_s=seconds, trials=not no_trials, fix=fix, write=write,
-        json=_name(json), html=_name(html), trace=_name(trace), fail_if_waiting=fail_if_waiting, github=github,
+        json=_name(json), html=_name(html), fail_if_waiting=fail_if_waiting, github=github,
     )  # fmt: skip
     _run(options, script, module, "doctor needs a script, -m MODULE or --compare A.json B.json")
 

@@ -12,7 +12,7 @@ from penstock.doctor.judge.diagnosis import Absence, Advice, SlowSample, StageCo
 from penstock.doctor.judge.text_report import Diagnosis
 from penstock.doctor.machine.usage import ProcessUsage
 from penstock.doctor.trials.turns import Measured
-from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, LoaderSettings, Recording, StepTimes
+from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, LoaderSettings, Recording, StepTimes
 
 HOSTILE = [
     "</script><script>window.broken = 1</script>",
@@ -25,11 +25,9 @@ HOSTILE = [
 
 _MACHINE: dict[str, Any] = {
     "processor": {"model": "Example 3000 @ 2.50GHz", "architecture": "x86_64", "physical": 4, "usable": 8},
-    "speed": {"core_ms": 12.5, "memory_gb_per_s": 9.1},
     "control_group": {"quota_cores": None, "throttled_s": 0.0},
-    "load": {"average_1_min": 1.5, "others_cores": 0.2, "stolen": 0.001},
-    "memory": {"total_bytes": 33_000_000_000, "available_bytes": 20_000_000_000, "huge_pages": "madvise"},
-    "shm": {"size_bytes": 67_108_864, "free_bytes": 50_000_000},
+    "load": {"average_1_min": 1.5},
+    "memory": {"total_bytes": 33_000_000_000, "available_bytes": 20_000_000_000},
     "disks": [{"path": "/photos", "kind": "nfs4", "rotational": None}],
     "versions": {"python": "3.11.9", "kernel": "6.1.0", "torch": "2.6.0", "numpy": "2.1.0"},
 }
@@ -58,7 +56,6 @@ def make_recording(*, batches: int = 60, workers: int = 3, batch_size: int = 8, 
         rows.append((4, worker, batch, -1, at, at + 500_000, 300_000, 1_204_224, batch_size))
         at += 500_000
         rows.append((BATCH, worker, batch, -1, begin, at, at - begin, 1_204_224, batch_size))
-        rows.append((STAGES.index("room"), worker, batch, -1, at, at + 100_000, 0, -1, 0))
         clock[worker] = at + 100_000
         finished.append(at)
     steps = _take(finished, batch_size)
@@ -68,9 +65,9 @@ def make_recording(*, batches: int = 60, workers: int = 3, batch_size: int = 8, 
         LoaderSettings("torch", "processes", workers, 2, batch_size, start_method="fork", dataset="Photos"),
         steps, events, machine=_MACHINE, command=["train.py", "--epochs", "3"], ended="steps", warm_up=4,
         usage=[
-            ProcessUsage("main", 100, 2_000_000_000, 4_000_000_000, threads=9, pss_bytes=900_000_000, descriptors=40),
+            ProcessUsage("main", 100, 2_000_000_000, 4_000_000_000, threads=9),
             *(
-                ProcessUsage(f"worker {each}", 101 + each, 3_800_000_000, 4_000_000_000, pss_bytes=210_000_000)
+                ProcessUsage(f"worker {each}", 101 + each, 3_800_000_000, 4_000_000_000)
                 for each in range(workers)
             ),
         ],

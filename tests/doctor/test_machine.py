@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.doctor.machine.disks import describe_disk, find_mount
-from penstock.doctor.machine.machine import describe_machine, measure_speed
+from penstock.doctor.machine.machine import describe_machine
 from penstock.system.control_group import count_usable_cores, find_control_group
 from penstock.system.system_files import SystemFiles
 from tests.doctor.fake_system import make_system
@@ -78,7 +78,6 @@ def test_this_machine_is_described_in_plain_values() -> None:
     assert json.loads(json.dumps(machine)) == machine
     assert machine["processor"]["affinity"] == sorted(os.sched_getaffinity(0))
     assert 1 <= machine["processor"]["usable"] <= len(os.sched_getaffinity(0))
-    assert all(value > 0 for value in machine["speed"].values())
     assert machine["disks"][0]["path"] == "/"
     assert machine["disks"][0]["size_bytes"] > 0
     assert machine["memory"]["total_bytes"] == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -95,16 +94,10 @@ def test_another_machine_is_described_from_its_files(tmp_path: Path, monkeypatch
     machine = describe_machine(files=make_system(tmp_path, WHOLE))
 
     assert machine["processor"] | {"architecture": "any"} == {
-        "model": "Fast CPU @ 3 GHz", "architecture": "any", "mhz": 3000.0, "max_mhz": 3600.0, "governor": "powersave",
-        "is_virtual": True, "online": 8, "physical": 1, "affinity": [0, 1, 2, 5], "usable": 4,
+        "model": "Fast CPU @ 3 GHz", "architecture": "any", "online": 8, "affinity": [0, 1, 2, 5], "usable": 4,
     }  # fmt: skip
-    assert machine["memory"] == {
-        "total_bytes": 1_024_000, "usable_bytes": 1_024_000, "available_bytes": 614_400, "page_cache_bytes": 276_480,
-        "swap_used_bytes": 76_800, "huge_pages": "madvise",
-    }  # fmt: skip
-    assert machine["load"] == {"average_1_min": 3.5, "others_cores": 0.0, "stolen": round(100 / 1050, 4)}
-    assert machine["limits"]["open_files"] > 0
-    assert machine["shm"]["size_bytes"] > 0
+    assert machine["memory"] == {"total_bytes": 1_024_000, "usable_bytes": 1_024_000, "available_bytes": 614_400}
+    assert machine["load"] == {"average_1_min": 3.5}
     assert machine["threads"]["environment"]["OMP_NUM_THREADS"] == "3"
     assert "HOME_THREADS" not in machine["threads"]["environment"]
 
@@ -116,16 +109,14 @@ def test_a_machine_without_such_files_is_described_too(tmp_path: Path) -> None:
     assert machine["processor"]["model"] is None
     assert machine["memory"]["usable_bytes"] is None
     assert machine["control_group"]["version"] == 0
-    assert (machine["load"]["others_cores"], machine["load"]["stolen"]) == (None, None)
     assert machine["disks"][0]["file_system"] is None
     json.dumps(machine)
 
 
 @pytest.mark.parametrize("path", sorted(path for path in WHOLE if not WHOLE[path].startswith("->")))
 @pytest.mark.parametrize("content", ["", "\x00\xff ::: - , -1 [", "max\nname\n: 1\n\n"])
-def test_no_content_of_a_file_raises(tmp_path: Path, path: str, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_content_of_a_file_raises(tmp_path: Path, path: str, content: str) -> None:
     """Each file in turn is empty or holds something else."""
-    monkeypatch.setattr("penstock.doctor.machine.machine.measure_speed", lambda size: {})
     system = make_system(tmp_path, {**WHOLE, path: content})
 
     machine = describe_machine(["/data", "/archive", "/cloud"], files=system)
@@ -202,17 +193,17 @@ def test_the_disk_of_a_path_is_found(tmp_path: Path) -> None:
 
     def find(path: str) -> tuple[Any, ...]:
         disk = describe_disk(files, path)
-        return disk["mount"], disk["kind"], disk["device"], disk["is_rotational"], disk["read_ahead_bytes"]
+        return disk["mount"], disk["kind"], disk["device"], disk["is_rotational"]
 
-    assert find("/usr/photos") == ("/", "disk", "sda", True, 131_072)
-    assert find("/data/with space/x") == ("/data/with space", "network", None, None, 15_728_640)
-    assert find("/buckets") == ("/buckets", "network", None, None, None)
-    assert find("/archive/slow") == ("/archive", "disk", "sdb", False, None)
-    assert find("/archive/fast/y") == ("/archive/fast", "memory", None, None, None)
-    assert find("/archive/faster") == ("/archive", "disk", "sdb", False, None)
-    assert find("/layers/z") == ("/layers", "layers", None, None, None)
-    assert find("/mnt/encrypted/z") == ("/mnt/encrypted", "fuse", None, None, None)
-    assert find("/cloud/z") == ("/cloud", "disk", "vda", None, None)
+    assert find("/usr/photos") == ("/", "disk", "sda", True)
+    assert find("/data/with space/x") == ("/data/with space", "network", None, None)
+    assert find("/buckets") == ("/buckets", "network", None, None)
+    assert find("/archive/slow") == ("/archive", "disk", "sdb", False)
+    assert find("/archive/fast/y") == ("/archive/fast", "memory", None, None)
+    assert find("/archive/faster") == ("/archive", "disk", "sdb", False)
+    assert find("/layers/z") == ("/layers", "layers", None, None)
+    assert find("/mnt/encrypted/z") == ("/mnt/encrypted", "fuse", None, None)
+    assert find("/cloud/z") == ("/cloud", "disk", "vda", None)
 
 
 def test_no_password_of_a_server_is_shown(tmp_path: Path) -> None:
@@ -248,14 +239,6 @@ def test_usable_cores_are_those_of_affinity_and_quota(
     system = {"/sys/fs/cgroup/cgroup.controllers": "cpu\n", "/sys/fs/cgroup/cpu.max": f"{quota} 100\n"}
 
     assert count_usable_cores(make_system(tmp_path, system)) == usable
-
-
-def test_speed_is_that_of_fixed_work() -> None:
-    """Three rates, each positive; the copy is of the size that is given."""
-    speed = measure_speed(copy_bytes=1 << 20)
-
-    assert set(speed) == {"python_loops_per_us", "compressed_mb_per_s", "memory_gb_per_s"}
-    assert all(rate > 0 for rate in speed.values())
 
 
 def test_files_are_read_whole_and_absent_ones_are_none(tmp_path: Path) -> None:

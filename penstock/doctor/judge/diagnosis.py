@@ -31,7 +31,7 @@ class StageCost:
     p50_us, p99_us : float
         Of single samples (of batches divided by their samples, for collate, transport, copy and step).
     share : float
-        Of the work of one sample on its way to the trainer, 0..1; 0 for wait, room, copy and step.
+        Of the work of one sample on its way to the trainer, 0..1; 0 for wait, copy and step.
     is_estimated : bool
         Whether it was found by sampling the stack instead of a timer.
     """

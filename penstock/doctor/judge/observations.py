@@ -49,8 +49,7 @@ def count_background(recording: Recording) -> float:
     Linux gives each thread that can run an equal part of the cores: where the script's threads get a part of the cores
     that they want, those of other programs get the same part, and are so many more than the cores that they use.
     """
-    watched, load = recording.machine.get("watched") or {}, recording.machine.get("load") or {}
-    others = _number(recording.machine, "watched" if "others_cores" in watched else "load", "others_cores")
+    load, others = recording.machine.get("load") or {}, _number(recording.machine, "watched", "others_cores")
     # A process that mostly sleeps waits long for little: all threads of the machine that can run are the most.
     most = max(_number(recording.machine, "load", "average_1_min"), others) if load else math.inf
     return min(others / core_share(recording, ""), most)

@@ -282,13 +282,11 @@ def _single_costs(events: _Events, stage: str, costs: BatchCosts, per_batch: flo
 
 
 def _main_process_costs(recording: Recording, per_batch: float) -> list[tuple[str, _Times]]:
-    steps, events = recording.steps, recording.events
+    steps = recording.steps
     seen = ~steps.replayed
-    room = events[events["stage"] == _CODES["room"]]
     copy = steps.copy_ns[seen].clip(0)
     return [
         ("wait", steps.wait_ns[seen] / per_batch),
-        ("room", (room["end"] - room["start"]) / per_batch),
         ("copy", copy / per_batch),
         ("step", (steps.step_ns[seen] - copy) / per_batch),
     ]

@@ -17,7 +17,7 @@ _NETWORK: Final = re.compile(
     r"|fuse\.(sshfs|s3fs|gcsfuse|goofys|rclone|mount-s3|juicefs|glusterfs|ceph.*|hf-mount|blobfuse2?|alluxio.*|weed.*)"
 )
 _DISK_FIELDS: Final = (
-    "mount", "file_system", "source", "kind", "device", "is_rotational", "read_ahead_bytes", "size_bytes", "free_bytes",
+    "mount", "file_system", "source", "kind", "device", "is_rotational", "size_bytes", "free_bytes",
 )  # fmt: skip
 _KINDS: Final = {
     **dict.fromkeys(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"), "memory"),
@@ -65,7 +65,7 @@ def describe_disk(files: SystemFiles, path: str | os.PathLike[str]) -> dict[str,
     -------
     dict
         ``path``; ``mount``, ``file_system``, ``source``, ``kind`` (:attr:`Mount.kind`); ``device``, the name of the
-        disk; ``is_rotational``; ``read_ahead_bytes``; ``size_bytes`` and ``free_bytes``. None for what is unknown.
+        disk; ``is_rotational``; ``size_bytes`` and ``free_bytes``. None for what is unknown.
     """
     real = os.path.realpath(path)
     mount = find_mount(files, real)
@@ -74,13 +74,10 @@ def describe_disk(files: SystemFiles, path: str | os.PathLike[str]) -> dict[str,
         return found
     found |= {"mount": mount.point, "file_system": mount.file_system, "kind": mount.kind}
     found["source"] = re.sub(r"//[^/@\s]*@", "//", mount.source)  # without a password
-    read_ahead_kb = files.read_int(f"/sys/class/bdi/{mount.device}/read_ahead_kb")
     device = _find_block_device(files, mount)
     if device is not None:
         found["device"] = Path(device).name
         found["is_rotational"] = _is_rotational(files, device)
-        read_ahead_kb = read_ahead_kb or files.read_int(f"{device}/queue/read_ahead_kb")
-    found["read_ahead_bytes"] = None if read_ahead_kb is None else 1024 * read_ahead_kb
     return found | measure_space(real)
 
 

@@ -1,4 +1,4 @@
-"""Counters of one process, read from ``/proc/PID``."""
+"""Counters of one process, read from ``/proc/PID``, and the processor time of all of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Final
 
 from penstock.system.system_files import SystemFiles
 
-__all__ = ["MOST", "TICK_NS", "list_children", "read_counters", "read_pss"]
+__all__ = ["TICK_NS", "list_children", "read_busy_ns", "read_counters", "read_pss"]
 
 TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-MOST: Final = frozenset({"threads", "descriptors"})
-"""Of these counters the most at one time is told, of others what was added."""
 
 
 def read_counters(files: SystemFiles, pid: int) -> tuple[int, dict[str, int]] | None:
@@ -35,13 +33,19 @@ def read_counters(files: SystemFiles, pid: int) -> tuple[int, dict[str, int]] | 
     return int(words[19]) * TICK_NS, {
         "cpu_ns": (int(words[11]) + int(words[12])) * TICK_NS,
         "threads": int(words[17]),
-        "descriptors": len(files.list_folder(f"/proc/{pid}/fd")),
-        "major_faults": int(words[9]),
-        "minor_faults": int(words[7]),
         "read_bytes": io.get("read_bytes", 0),
         "read_calls_bytes": io.get("rchar", 0),
         "waiting_for_cpu_ns": _read_delay(files, pid),
     }
+
+
+def read_busy_ns(files: SystemFiles) -> int:
+    """Nanoseconds that all programs and the kernel have computed since the machine's start; -1 if that is unknown."""
+    name, *words = (files.read("/proc/stat") or "").partition("\n")[0].split() or [""]
+    ticks = [int(word) for word in words if word.isdecimal()]
+    if name != "cpu" or len(ticks) < 4:  # user, nice, system, idle, waiting for disks, two kinds of interrupts
+        return -1
+    return TICK_NS * (sum(ticks[:3]) + sum(ticks[5:7]))
 
 
 def read_pss(files: SystemFiles, pid: int) -> int:

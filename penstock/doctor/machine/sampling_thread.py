@@ -25,8 +25,6 @@ class SamplingThread:
         Most processor time of the calls, as a part of a core.
     name : str
         Of the thread.
-    samples_at_ends : bool
-        Whether :meth:`start` and :meth:`stop` call it too, in the caller's thread.
 
     Attributes
     ----------
@@ -41,13 +39,10 @@ class SamplingThread:
         period_s: float = 0.5,
         most_share: float = 0.002,
         name: str = "penstock-usage",
-        samples_at_ends: bool = True,
     ) -> None:
         self._sample, self._period_s, self._most_share, self._name = sample, period_s, most_share, name
-        self._samples_at_ends = samples_at_ends
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._due_s: float | None = None  # time of the next call, on the clock of time.monotonic
         self.samples, self.cpu_ns = 0, 0
 
     @property
@@ -56,32 +51,30 @@ class SamplingThread:
         return self._thread is not None
 
     def start(self) -> Self:
-        """Begin, also again after :meth:`stop`: the time of the next call is kept. Idempotent."""
+        """Call it once, and begin, also again after :meth:`stop`. Idempotent."""
         if self.is_running:
             return self
         self._stopping.clear()
-        if self._samples_at_ends:
-            self._sample()
-        if self._due_s is None or self._samples_at_ends:
-            self._due_s = time.monotonic() + self._period_s
-        self._thread = threading.Thread(target=self._run, args=(self._due_s,), name=self._name, daemon=True)
+        self._sample()
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """End the thread. Idempotent."""
+        """End the thread, and call it a last time. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         self._stopping.set()
         thread.join(10.0)  # a read of a kernel file ends soon; a hung one (NFS below /proc does not exist) is left
-        if self._samples_at_ends and not thread.is_alive():
+        if not thread.is_alive():
             self._sample()
 
-    def _run(self, due_s: float) -> None:
-        while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
+    def _run(self) -> None:
+        period_s = self._period_s
+        while not self._stopping.wait(period_s):
             start = time.thread_time_ns()
             self._sample()
             spent = time.thread_time_ns() - start
             self.samples, self.cpu_ns = self.samples + 1, self.cpu_ns + spent
-            due_s = self._due_s = time.monotonic() + max(self._period_s, spent / 1e9 / self._most_share)
+            period_s = max(self._period_s, spent / 1e9 / self._most_share)

@@ -1,8 +1,7 @@
-"""A diagnosis as text, JSON, a page, a trace, annotations.
+"""A diagnosis as text, JSON, a page, annotations.
 
 Where to find what:
 
 - JSON: ``json_report.py`` (its fields: ``docs/doctor.md``); annotations: ``github_report.py``; a page:
   ``html_report.py``
-- how a recording becomes a trace of Chrome and Perfetto: ``trace_file.py``
 """

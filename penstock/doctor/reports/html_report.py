@@ -1,4 +1,4 @@
-"""A diagnosis as one small HTML page without a script and without a request. Perfetto has the timeline: ``--trace``."""
+"""A diagnosis as one small HTML page without a script and without a request."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ def format_html(diagnosis: Diagnosis) -> str:
         ),
         *(f"<p>{_escape(note)}</p>" for note in diagnosis.notes),
         f"<p>More: penstock explain limit-{_escape(verdict.stage)}</p>",
-        "<p>penstock doctor --trace FILE writes all events: open the file at ui.perfetto.dev.</p>",
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

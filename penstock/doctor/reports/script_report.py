@@ -27,7 +27,6 @@ from penstock.doctor.judge.tuning import tune
 from penstock.doctor.reports.github_report import print_annotations
 from penstock.doctor.reports.html_report import write_html
 from penstock.doctor.reports.json_report import write_json
-from penstock.doctor.reports.trace_file import write_trace
 from penstock.doctor.trials.script_runs import ScriptRuns
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
 from penstock.doctor.watching.ranks import merge_ranks, summarize_rank
@@ -127,7 +126,7 @@ class ScriptReport:
         if self.options.fix:
             self._find_fix(self.diagnosis)
         try:
-            self._write(self.diagnosis, self.recording)
+            self._write(self.diagnosis)
         except OSError as error:  # of a file that was asked for; the text is printed before
             sys.stderr.write(f"penstock doctor: the report cannot be written: {error}\n")
             return ending.code or 1
@@ -184,7 +183,7 @@ class ScriptReport:
                 self.failed = True
         return written
 
-    def _write(self, diagnosis: Diagnosis, recording: Recording) -> None:
+    def _write(self, diagnosis: Diagnosis) -> None:
         options = self.options
         _clear_progress()
         sys.stderr.write(f"\n{format_report(diagnosis)}\n")
@@ -194,8 +193,6 @@ class ScriptReport:
         if options.html is not None:
             write_html(diagnosis, options.html)
             sys.stderr.write(f"penstock doctor: {Path(options.html).absolute()}: written\n")
-        if options.trace is not None:
-            write_trace(recording, options.trace)
         if options.github:
             print_annotations(diagnosis)
 

@@ -21,7 +21,6 @@ class RunOptions:
     write: bool = False
     json: str | None = None
     html: str | None = None
-    trace: str | None = None
     fail_if_waiting: float | None = None
     github: bool = False
     tune: bool = False

@@ -4,7 +4,7 @@
 
     main process      LoaderWatch ── waits, steps, copies, queue depths┐
     worker processes  a file of events each (event_file.py) ───────────┼──> Recording ──> verdict, model, report, trace
-    /proc, NVML       samplers (usage.py, device_watch.py) ────────────┘
+    /proc             sampler (usage.py) ──────────────────────────────┘
 
 Times are nanoseconds of ``time.perf_counter_ns``, which all processes of a machine share. A recording holds no object
 of the user's program, so it can be written to a file and compared with that of another machine.
@@ -41,8 +41,8 @@ __all__ = [
 WORK_STAGES: Final = ("read", "decode", "augment", "collate", "transport")
 """Stages of a sample on its way to the main process, in order."""
 
-STAGES: Final = (*WORK_STAGES, "wait", "room", "copy", "step")
-"""Stages of events: ``wait`` is the trainer's for a batch, ``room`` a worker's for a task, ``copy`` to the device."""
+STAGES: Final = (*WORK_STAGES, "wait", "copy", "step")
+"""Stages of the report: ``wait`` is the trainer's for a batch, ``copy`` to the device."""
 
 EVENT: Final = np.dtype(
     [
@@ -74,8 +74,6 @@ transport             Of a worker: encoding the batch, and writing large arrays 
 ``BATCH``             A worker's time from a task to its batch; ``samples`` of the batch. Each batch has one,
                       also where it is the only event of its batch; ``cpu`` is then an estimate. torch's
                       workers encode batches beside it, in another thread; penstock's within it.
-``room``              A worker's wait for a task.
-wait, copy, step      Of the main process, as in :class:`StepTimes`.
 ====================  ==================================================================================================
 """
 
@@ -159,8 +157,8 @@ class Recording:
     machine : dict
         What :func:`penstock.doctor.machine.machine.describe_machine` gives; numbers, text and lists only.
     device : dict
-        What the device did, as :meth:`~.device_watch.DeviceWatch.describe` gives it: ``launch_bound`` (0..1) is the
-        part of the steps at whose end the device was done when the script was. Empty if the script uses no device.
+        ``launch_bound`` (0..1), the part of the steps at whose end the device was done when the script was; None if
+        it has failed. Empty if the script uses no device.
     remote : dict
         What was fetched from a remote store, as :func:`~.loader_settings.describe_remote` gives it.
     keys : dict of int to str

@@ -1,4 +1,4 @@
-"""What watches this process while loaders are watched: its threads' stacks, what it uses, and the device."""
+"""What watches this process while loaders are watched: its threads' stacks, and what it uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from penstock.doctor.machine.device_watch import DeviceWatch
+from penstock.doctor.machine.step_events import find_cuda
 from penstock.doctor.machine.usage import UsageSampler
 from penstock.doctor.watching.stack_sampling import SampledThread, StackSampler, read_thread_cpu_ns
 from penstock.doctor.watching.work_recorder import WorkRecorder
@@ -23,27 +23,29 @@ class WatchedProcess:
     ----------
     started_ns : int
         When it was watched first; 0 before.
+    uses_device : bool
+        Whether the script has begun to use CUDA, as far as :meth:`start` has seen.
     """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.sampler = StackSampler()
         self.usage: UsageSampler | None = None
-        self.device = DeviceWatch()
+        self.uses_device = False
         self.started_ns = 0
         self._is_running = False
         self._threads: dict[int, SampledThread] = {}
         self._recorders: list[WorkRecorder] = []
 
     def start(self) -> None:
-        """Start the threads that watch. Idempotent."""
+        """Start the threads that watch. Called at each step. Idempotent."""
+        self.uses_device = self.uses_device or find_cuda() is not None
         if self._is_running:
             return
         if self.usage is None:
             self.started_ns, self.usage = time.perf_counter_ns(), UsageSampler(self.pid)
         self._is_running = True
         self.sampler.start()
-        self.device.resume()
         self.usage.start()
 
     @contextlib.contextmanager
@@ -51,7 +53,6 @@ class WatchedProcess:
         """Stop this process's own threads while workers are forked; the next step starts them again."""
         self._is_running = False
         self.sampler.stop()
-        self.device.pause()
         if self.usage is not None:
             self.usage.pause()
         try:
@@ -63,7 +64,6 @@ class WatchedProcess:
     def stop(self) -> None:
         """Stop watching the process."""
         self.sampler.stop()
-        self.device.stop()
         if self.usage is not None:
             self.usage.stop()
 

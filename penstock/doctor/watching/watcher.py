@@ -27,7 +27,7 @@ from penstock.doctor.watching.loaders.loader_settings import (
     describe_remote,
     find_cache,
 )
-from penstock.doctor.watching.loaders.loader_watch import LoaderWatch, ScriptStep, step_events, step_times
+from penstock.doctor.watching.loaders.loader_watch import LoaderWatch, ScriptStep, step_times
 from penstock.doctor.watching.loaders.made_loaders import MadeLoaders
 from penstock.doctor.watching.recording import Events, Recording
 from penstock.doctor.watching.sample_events import fill_cpu, name_slowest, unpack_samples
@@ -182,7 +182,6 @@ class Watcher:
     def note_wait(self, watch: LoaderWatch, asked: int, arrived: int) -> None:
         """The script waited for a batch of one loader, perhaps within a step of another."""
         self.process.start()
-        self.process.device.note_step()
         for other in self.watches:
             if other is not watch:
                 other.note_other(asked, arrived)
@@ -197,7 +196,7 @@ class Watcher:
 
     def tries_threads(self, watch: LoaderWatch) -> bool:
         """Return whether the script, which waits for batches and ends soon, may be run with one thread of torch's."""
-        if not self._tries_threads or self.process.device.is_used or _read_number("WORLD_SIZE", 1) > 1:
+        if not self._tries_threads or self.process.uses_device or _read_number("WORLD_SIZE", 1) > 1:
             return False
         return watch.waited_ns() >= _MUCH_WAITING * watch.spent_ns()
 
@@ -256,7 +255,7 @@ class Watcher:
             events=events,
             dropped=dropped,
             usage=self._take_usage(watch),
-            device=self.process.device.describe(launch_bound),
+            device={"launch_bound": launch_bound} if self.process.uses_device else {},
             remote=describe_remote(watch.loader),
             machine={**describe_machine(_list_roots(dataset)), "watched": {} if usage is None else usage.system()},
             keys=name_slowest(dataset, events),
@@ -291,7 +290,7 @@ class Watcher:
         trial = watch.thread_trial
         if trial.begun_ns:
             kept &= (events["start"] < trial.begun_ns) | (events["start"] > (trial.ended_ns or until))
-        events = np.concatenate([events[kept], step_events(steps)])
+        events = events[kept]
         return events[np.argsort(events["start"], kind="stable")], dropped
 
     def _take_usage(self, watch: LoaderWatch) -> list[ProcessUsage]:

@@ -37,7 +37,6 @@ as warm-up."""
 
 _OWN_LOOKS_NS: Final = 15_000_000
 """A sample that was looked at for so long is divided by its own looks; a shorter one by those of many."""
-_IDLE_NS: Final = 20_000
 _SAMPLE_NS: Final = 2_000
 _CPU_TIMER_NS: Final = 1_500
 _BATCH_NS: Final = 100_000
@@ -146,8 +145,6 @@ class WorkRecorder:
         self._timed, self._began_cpu_ns = 0, time.thread_time_ns()
         if is_next:
             self._parts_cpu_ns = 0
-            if self._last_end and now - self._last_end > _IDLE_NS:
-                self._rows.append(make_row("room", self.worker, number, self._last_end, now))
 
     def end_batch(self, samples: int, nbytes: int = -1, *, begun_ns: int = 0, is_shared: bool = False) -> None:
         """The batch is built, or has failed; its events are written by :meth:`leave_batch`.

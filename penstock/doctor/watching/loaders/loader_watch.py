@@ -23,16 +23,16 @@ import numpy.typing as npt
 
 from penstock.doctor.machine.step_events import StepEvents
 from penstock.doctor.watching.batch_copies import ReplayedBatch
-from penstock.doctor.watching.event_file import Control, EventList, EventRow, make_row
+from penstock.doctor.watching.event_file import Control, EventList, make_row
 from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
-from penstock.doctor.watching.recording import EVENT, Events, StepTimes
+from penstock.doctor.watching.recording import StepTimes
 from penstock.doctor.watching.stack_sampling import Activity
 from penstock.doctor.watching.steps.batch_places import BatchPlaces
 from penstock.doctor.watching.thread_trial import ThreadTrial
 from penstock.doctor.watching.watched_process import WatchedProcess
 from penstock.doctor.watching.work_recorder import DetailChoice
 
-__all__ = ["EpochWatch", "LoaderWatch", "ScriptStep", "step_events", "step_times"]
+__all__ = ["EpochWatch", "LoaderWatch", "ScriptStep", "step_times"]
 
 _OWN_LOOKS_NS: Final = 200_000_000
 """A step that was looked at for so long is divided by its own looks; a shorter one by those of all."""
@@ -150,7 +150,7 @@ class LoaderWatch:
 
     def begin_wait(self) -> bool:
         """The script asks for a batch. Returns whether this step is observed in detail; with a device each one is."""
-        is_detailed = self._details.left <= 0 or self.process.device.is_used
+        is_detailed = self._details.left <= 0 or self.process.uses_device
         if is_detailed:
             self._receiver = threading.get_ident(), time.thread_time_ns()
         return is_detailed
@@ -175,7 +175,7 @@ class LoaderWatch:
         self._open = step, epoch, is_detailed
         step.start = self._activity.since = time.perf_counter_ns()
         if is_detailed:
-            if self.process.device.is_used:
+            if self.process.uses_device:
                 self._device_events.begin(len(self.steps) - 1)
             before, self._chosen = self._chosen, (len(self.steps), step.start)
             self._details.choose((step.start - before[1]) / max(len(self.steps) - before[0], 1), _STEP_NS)
@@ -202,7 +202,7 @@ class LoaderWatch:
             now = epoch.began_ns  # next(iter(loader)) for each batch
         if is_detailed:
             step.cpu = self.process.used_cpu_ns() - self._cpu_before
-            if self.process.device.is_used:
+            if self.process.uses_device:
                 self._device_events.end()
         others = self._others[-1] - self._others[0] if self._others else 0
         step.length = max(0, now - step.start - others)
@@ -274,21 +274,3 @@ def step_times(steps: Sequence[ScriptStep]) -> StepTimes:
 def _copying_part(step: ScriptStep, usual: float) -> float:
     """Part of a step that copies: by its own looks if there are several, else the usual one."""
     return step.copying / step.seen if step.seen >= _OWN_LOOKS_NS else usual
-
-
-def step_events(steps: Sequence[ScriptStep]) -> Events:
-    """Waits, steps and copies of the script as events."""
-    times = step_times(steps)
-    rows: list[EventRow] = []
-    for step, copy_ns, cpu_ns in zip(steps, times.copy_ns.tolist(), times.cpu_ns.tolist(), strict=True):
-        parts = (
-            ("wait", step.start - step.wait, step.start, -1),
-            ("copy", step.start, step.start + copy_ns, -1),
-            ("step", step.start, step.start + step.length, cpu_ns),
-        )
-        rows += [
-            make_row(stage, -1, step.number, start, end, cpu=cpu, samples=step.samples)
-            for stage, start, end, cpu in parts
-            if end > start
-        ]
-    return np.array(rows, EVENT)
