@@ -11,7 +11,6 @@ import torch.utils.data
 from penstock import doctor
 from penstock.doctor import block as watching
 from penstock.doctor.judge.stage_costs import cost_batches, cost_stages
-from penstock.doctor.watching import work_recorder
 from penstock.doctor.watching.loaders.loader_watch import ScriptStep, step_times
 from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES
 from penstock.doctor.watching.work_recorder import DetailChoice
@@ -19,7 +18,6 @@ from tests.doctor.recordings import EventRow, make_recording, make_steps
 from tests.doctor.test_watching import (
     MS,
     OWN,
-    SEEN_NS,
     TORCH,
     Numbers,
     assert_validations_are_left_out,
@@ -42,7 +40,6 @@ def _few_details(monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = PASSED
 
     monkeypatch.setattr(DetailChoice, "choose", choose)
-    monkeypatch.setattr(work_recorder, "_LONG_NS", 600_000 * MS)
     monkeypatch.setattr(watching, "_diagnose", lambda *_: None)
 
 
@@ -84,8 +81,8 @@ def test_watching_changes_nothing(name: str) -> None:
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("workers", "batch sampler")),
     ],
 )
-def test_each_step_and_batch_is_counted(name: str) -> None:
-    """Steps have their own times and samples, and batches theirs, whether or not they are observed in detail."""
+def test_each_step_is_counted(name: str) -> None:
+    """Steps have their own times and samples, whether or not they are observed in detail; few batches are recorded."""
     batches, recording = watch_epochs(TORCH[name])
 
     steps, warm_up = recording.steps, recording.warm_up
@@ -97,27 +94,10 @@ def test_each_step_and_batch_is_counted(name: str) -> None:
     assert (steps.start_ns[1:] - steps.wait_ns[1:] >= steps.start_ns[:-1] + steps.step_ns[:-1]).all()
     assert np.bincount(steps.epoch).tolist() == [len(batches) // 2 - warm_up, len(batches) // 2]
     built, collated = events_of(recording, BATCH), events_of(recording, "collate")
-    ahead = recording.settings.num_workers * recording.settings.prefetch_factor  # built before the first step
-    assert len(set(built["batch"].tolist())) == len(built) >= len(steps.samples) - ahead
-    assert 0 < len(set(collated["batch"].tolist())) <= len(built) // 2
+    assert 0 < len(built) <= len(batches) // 2
+    assert set(built["batch"].tolist()) == set(collated["batch"].tolist())
+    assert set(built["batch"].tolist()) <= set(range(len(batches)))
     assert (built["cpu"] >= 0).all()
-
-
-@pytest.mark.usefixtures("_few_details")
-def test_a_slow_sample_is_found() -> None:
-    """Also in a batch whose samples are not timed: its index, and for how long it was seen."""
-    loader = torch.utils.data.DataLoader(Numbers(48, slow=22), batch_size=4, num_workers=1)
-    with doctor.watch(loader, steps=1000, budget_s=0) as report:
-        for _ in loader:
-            pass
-
-    recording = report.recording
-    assert recording is not None
-    samples = events_of(recording, SAMPLE)
-    [slow] = samples[samples["index"] == 22]
-    assert slow["samples"] == 0  # of a batch that is passed over
-    assert slow["end"] - slow["start"] >= SEEN_NS
-    assert recording.keys[22] == "folder/22.jpg"
 
 
 @pytest.mark.usefixtures("_few_details")
@@ -185,12 +165,10 @@ def test_steps_that_are_passed_over_compute_as_much_as_others() -> None:
     assert step_times(steps).cpu_ns.tolist() == [50, 250, 150, 0]
 
 
-def make_batch(batch: int, *, detailed: bool) -> list[EventRow]:
+def make_batch(batch: int) -> list[EventRow]:
     """Events of a batch of 4 samples by one of two workers: 8 ms of samples, 2 ms of collation, 1 ms of sending."""
     start, worker = batch * 20 * MS, batch % 2
     rows: list[EventRow] = [(BATCH, worker, batch, -1, start, start + 10 * MS, 9 * MS, -1, 4)]
-    if not detailed:
-        return rows
     for at in range(4):
         begin = start + 2 * at * MS
         rows += [
@@ -210,7 +188,7 @@ def test_costs_are_those_of_batches_in_detail() -> None:
     steps = make_steps(range(0, 60 * 20 * MS, 20 * MS))
     found = []
     for apart in (1, 5):
-        events = [row for batch in range(60) for row in make_batch(batch, detailed=batch % apart == 0)]
+        events = [row for batch in range(0, 60, apart) for row in make_batch(batch)]
         recording = make_recording(events, steps)
         costs = cost_batches(recording)
         found.append(
@@ -219,23 +197,10 @@ def test_costs_are_those_of_batches_in_detail() -> None:
                 for cost in cost_stages(recording, costs)
             }
         )
-        assert costs.wall_ns["collate"].tolist() == pytest.approx([2 * MS] * 58)
-        assert costs.wall_ns["transport"].tolist() == pytest.approx([MS] * 58)
-        assert costs.wall_ns["decode"].tolist() == pytest.approx([4 * MS] * 58)
-        assert costs.samples.tolist() == [4] * 58
+        assert costs.wall_ns["collate"].tolist() == pytest.approx([2 * MS] * (60 // apart - 2))
+        assert costs.wall_ns["transport"].tolist() == pytest.approx([MS] * (60 // apart - 2))
+        assert costs.wall_ns["decode"].tolist() == pytest.approx([4 * MS] * (60 // apart - 2))
+        assert costs.samples.tolist() == [4] * (60 // apart - 2)
 
     assert set(found[0]) >= {"decode", "augment", "collate", "transport"}
     assert found[1] == {stage: pytest.approx(values) for stage, values in found[0].items()}
-
-
-def test_a_slow_batch_that_is_passed_over_counts_whole() -> None:
-    """Its time is known: what collation and sending do not take is that of its samples."""
-    events = [row for batch in range(60) for row in make_batch(batch, detailed=batch % 5 == 0)]
-    slow = next(at for at, row in enumerate(events) if row[2] == 33)
-    events[slow] = (BATCH, 1, 33, -1, 33 * 20 * MS, 33 * 20 * MS + 110 * MS, 100 * MS, -1, 4)
-
-    costs = cost_batches(make_recording(events, make_steps(range(0, 60 * 20 * MS, 20 * MS))))
-
-    at = costs.numbers.tolist().index(33)
-    assert costs.wall_ns["decode"][at] + costs.wall_ns["augment"][at] == pytest.approx(108 * MS)
-    assert costs.wall_ns["collate"][at] == pytest.approx(2 * MS)

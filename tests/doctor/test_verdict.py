@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from penstock.doctor.judge.analysis import diagnose
 from penstock.doctor.judge.diagnosis import VERDICTS
-from penstock.doctor.judge.situation import examine, limiting_times, rename_copies
+from penstock.doctor.judge.situation import examine
 from penstock.doctor.judge.stage_costs import cost_batches, summarize_steps
 from penstock.doctor.judge.text_report import Diagnosis
 from penstock.doctor.machine.usage import ProcessUsage
@@ -146,18 +144,6 @@ def test_what_is_sent_within_a_batch_counts_once() -> None:
 
     assert costs.wall_ns["augment"].mean() == pytest.approx(2 * ms)
     assert costs.wall_ns["transport"].mean() == pytest.approx(41 * ms)
-
-
-def test_copies_of_our_loader_are_transport() -> None:
-    """Collation that only copies large arrays into shared memory is transport; that of small arrays is not."""
-    recording = simulate(Script(2, cores=4, collate=4.0, step_idle=5), batches=60)
-    recording.settings = replace(recording.settings, library="penstock")
-    situation = examine(recording)
-    for nbytes, stage in ((1_000_000, "collate"), (60_000_000, "transport")):
-        situation.nbytes = nbytes
-        times = limiting_times(rename_copies(situation))
-
-        assert max(times, key=lambda name: times[name]) == stage
 
 
 def test_reading_that_computes_keeps_its_processor_time_where_cores_lack() -> None:

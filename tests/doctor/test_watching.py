@@ -25,7 +25,7 @@ from penstock import doctor
 from penstock.datasets.sample_names import name_sample
 from penstock.doctor import block as watching
 from penstock.doctor.watching.batch_copies import ReplayedBatch
-from penstock.doctor.watching.event_file import Control, EventFile, is_any_busy, make_row, read_events, read_state
+from penstock.doctor.watching.event_file import Control, EventFile, find_writer, make_row, read_events
 from penstock.doctor.watching.loaders.loader_watch import EpochWatch, LoaderWatch, ScriptStep, step_times
 from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, Recording
 from penstock.doctor.watching.watched_process import WatchedProcess
@@ -63,15 +63,14 @@ class Numbers(torch.utils.data.Dataset[Any]):
 def read_slowly() -> None:
     """A read that waits for its disk, until it was looked at for :data:`SEEN_NS`."""
     works, deadline = [found for found in gc.get_objects() if type(found) is WorkRecorder], time.monotonic() + 60
-    while not any(sum(seen.values()) >= SEEN_NS for seen in samples_in_sight(works)):
+    while not any(sum(seen.values()) >= SEEN_NS for seen in batches_in_sight(works)):
         assert time.monotonic() < deadline, "a slow sample was not looked at"
         time.sleep(0.005)
 
 
-def samples_in_sight(works: list[WorkRecorder]) -> list[dict[str, int]]:
-    """What was seen of each sample of the batches that this process builds, by stage."""
-    busy = [work.thread.activity for work in works if work.is_busy and work.thread.activity is not None]
-    return [seen for activity in busy for seen in activity.of_samples.copy().values()]
+def batches_in_sight(works: list[WorkRecorder]) -> list[dict[str, int]]:
+    """What was seen of the samples of each batch that this process builds, by stage."""
+    return [work.thread.activity.weights.copy() for work in works if work.is_busy and work.thread.activity is not None]
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):
@@ -241,7 +240,6 @@ def test_torch_loaders_are_seen(name: str) -> None:
 
     assert settings.library == "torch"
     assert settings.workers == ("processes" if workers else "serial")
-    assert recording.dropped == 0
     assert len(steps.wait_ns) == len(batches) - recording.warm_up
     sizes = [1 if name == "single samples" else len(batch) for batch in batches]
     if "stream" not in name:  # torch asks for full batches of a stream
@@ -270,7 +268,6 @@ def test_own_loaders_are_seen(name: str) -> None:
     settings = recording.settings
 
     assert settings.library == "penstock"
-    assert recording.dropped == 0
     assert len(recording.steps.wait_ns) == len(batches) - recording.warm_up
     assert recording.steps.samples.tolist() == [4] * len(recording.steps.samples)
     built = events_of(recording, BATCH)
@@ -324,21 +321,22 @@ def test_draws_of_the_sampler_are_timed(num_workers: int) -> None:
     assert recording.draw_ns >= drawn[4:].mean()
 
 
-def test_parts_of_a_sample_lie_within_it() -> None:
-    """Reading, decoding and augmenting are divided so that they add to the sample's time, one after the other.
+def test_parts_of_samples_fill_their_time() -> None:
+    """Reading, decoding and augmenting are divided so that they add to the time of a batch's samples.
 
     Samples before the first look at a worker's stack have no parts.
     """
     _, recording = watch_epochs(TORCH["workers"])
-    parts = recording.events[recording.events["stage"] < 3]
+    parts, samples = recording.events[recording.events["stage"] < 3], events_of(recording, SAMPLE)
 
-    for sample in events_of(recording, SAMPLE):
-        own = parts[(parts["index"] == sample["index"]) & (parts["batch"] == sample["batch"])]
-        if not len(own):
-            continue
-        assert own["start"].min() == sample["start"]
-        assert own["end"].max() == sample["end"]
-        assert (own["end"] - own["start"]).sum() == sample["end"] - sample["start"]
+    assert len(parts)
+    for batch in np.unique(parts["batch"]):
+        own, whole = parts[parts["batch"] == batch], samples[samples["batch"] == batch]
+        assert own["start"].min() <= whole["start"].min()
+        assert own["end"].max() >= whole["end"].max()
+        spent = (own["end"] - own["start"]).sum()
+        assert spent >= (whole["end"] - whole["start"]).sum()
+        assert spent == own["end"].max() - own["start"].min()
 
 
 @pytest.mark.parametrize("library", ["torch", "penstock"])
@@ -351,7 +349,8 @@ def test_a_slow_sample_is_found(library: str) -> None:
 
     samples, read = events_of(recording, SAMPLE), events_of(recording, "read")
     assert samples["index"].tolist().count(22) == 1
-    assert (read["end"] - read["start"])[read["index"] == 22].sum() >= SEEN_NS
+    slow = samples["batch"][samples["index"] == 22]
+    assert (read["end"] - read["start"])[read["batch"] == slow].sum() >= SEEN_NS
     assert recording.keys[22] == "folder/22.jpg"
 
 
@@ -732,52 +731,40 @@ def test_a_watched_block_has_a_diagnosis() -> None:
 
 
 def test_events_are_read_back(tmp_path: Path) -> None:
-    """What is written is read, in order; what has no room is counted."""
-    file = EventFile(tmp_path / "0-1-7.events", 1, capacity=3)
-    file.busy = True
+    """What is written is read, in order; the name of the file says who writes it."""
+    path = tmp_path / "0-1-7.events"
+    file = EventFile(path)
     for number in range(4):
         file.add([make_row("collate", 1, number, 10, 20, samples=4)])
 
-    events, dropped = read_events(tmp_path / "0-1-7.events")
-    state = read_state(tmp_path / "0-1-7.events")
+    events = read_events(path)
 
-    assert events["batch"].tolist() == [0, 1, 2]
+    assert events["batch"].tolist() == [0, 1, 2, 3]
     assert events.dtype == EVENT
-    assert dropped == 1
-    assert state is not None
-    assert (state.worker, state.count, state.is_busy) == (1, 3, True)
-    assert is_any_busy([tmp_path / "0-1-7.events"])
-    file.busy = False
-    assert not is_any_busy([tmp_path / "0-1-7.events", tmp_path / "none"])
+    assert find_writer(path) == (7, 1)
 
 
-def test_events_are_dropped_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write to a hole of the map would end the worker with SIGBUS."""
-    path, allocate = tmp_path / "0-0-1.events", os.posix_fallocate
-    row = make_row("read", 0, 0, 1, 2)
-    file = EventFile(path, 0)
-    room = path.stat().st_blocks * 512 // EVENT.itemsize - 10
-    file.add([row] * room)
+def test_where_the_disk_is_full_no_more_events_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of which a part is written is left out, and so is what would come behind it."""
+    path, row = tmp_path / "0-0-1.events", make_row("read", 0, 0, 1, 2)
+    file = EventFile(path)
+    file.add([row] * 3)
 
-    def refuse(*_: object) -> None:
-        raise OSError(28, os.strerror(28))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, content: write(descriptor, content[:20]))
+    file.add([row])
+    file.add([row])
 
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
-    file.add([row] * 100)
-    assert (len(read_events(path)[0]), read_events(path)[1]) == (room, 100)
-    monkeypatch.setattr(os, "posix_fallocate", allocate)
-    file.add([row] * 100)
-    assert (len(read_events(path)[0]), read_events(path)[1]) == (room + 100, 100)
-    assert path.stat().st_blocks * 512 >= EVENT.itemsize * (room + 100)
+    assert len(read_events(path)) == 3
 
 
 def test_a_killed_process_loses_no_event(tmp_path: Path) -> None:
-    """The file is mapped: what was written before SIGKILL is there."""
+    """What was written before SIGKILL is there."""
     path = tmp_path / "0-0-1.events"
     code = (
         "import os, signal, sys; from pathlib import Path\n"
         "from penstock.doctor.watching.event_file import EventFile, make_row\n"
-        "file = EventFile(Path(sys.argv[1]), 0)\n"
+        "file = EventFile(Path(sys.argv[1]))\n"
         "for number in range(500): file.add([make_row('read', 0, number, 1, 2)])\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -785,17 +772,7 @@ def test_a_killed_process_loses_no_event(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
 
     assert done.returncode == -signal.SIGKILL
-    assert read_events(path)[0]["batch"].tolist() == list(range(500))
-
-
-@pytest.mark.parametrize("content", [b"", b"short", bytes(100), os.urandom(4000)])
-def test_files_that_are_no_events_are_empty(tmp_path: Path, content: bytes) -> None:
-    """A file of something else, or one that was just made, has no events."""
-    path = tmp_path / "x.events"
-    path.write_bytes(content)
-
-    assert len(read_events(path)[0]) == 0
-    assert not is_any_busy([path])
+    assert read_events(path)["batch"].tolist() == list(range(500))
 
 
 def test_workers_are_told_by_a_file(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from penstock.doctor.watching.event_file import EventList
 from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES
-from penstock.doctor.watching.sample_events import unpack_samples
 from penstock.doctor.watching.stack_sampling import SampledThread
 from penstock.doctor.watching.work_recorder import DetailChoice, WorkRecorder
 
@@ -30,7 +29,7 @@ def record_batch(
     work.begin_sample(0)
     assert work.thread.activity is not None
     for stage, time_ns in looks.items():
-        work.thread.activity.add(stage, time_ns, time_ns)
+        work.thread.activity.add(stage, time_ns)
     clock[0] += length
     work.end_samples(1)
     work.end_batch(1)
@@ -45,13 +44,13 @@ def test_first_batch_says_little_of_the_others(clock: list[int]) -> None:
     record_batch(work, clock, 1, {"decode": 5 * MS})
     record_batch(work, clock, 2, {})
 
-    events = unpack_samples(sink.read())
+    events = sink.read()
     last = events[(events["batch"] == 2) & (events["stage"] < 3)]
 
     assert last["stage"][(last["end"] - last["start"]).argmax()] == 1
 
 
-def test_a_sample_that_was_seen_for_long_is_divided_by_its_own_looks(clock: list[int]) -> None:
+def test_a_batch_that_was_seen_for_long_is_divided_by_its_own_looks(clock: list[int]) -> None:
     """A shorter one is divided as those before it."""
     sink = EventList()
     work = WorkRecorder(sink, 0, SampledThread())
@@ -60,7 +59,7 @@ def test_a_sample_that_was_seen_for_long_is_divided_by_its_own_looks(clock: list
     record_batch(work, clock, 10, {"read": 15 * MS, "augment": 5 * MS}, 40 * MS)
     record_batch(work, clock, 11, {"augment": 14 * MS}, 40 * MS)
 
-    events = unpack_samples(sink.read())
+    events = sink.read()
     spent = {
         (int(row["batch"]), STAGES[row["stage"]]): int(row["end"] - row["start"])
         for row in events[(events["batch"] >= 10) & (events["stage"] < 3)]
@@ -77,9 +76,9 @@ def test_samples_before_the_first_look_have_no_parts(clock: list[int]) -> None:
     record_batch(work, clock, 0, {})
     record_batch(work, clock, 1, {"read": 5 * MS})
 
-    events = unpack_samples(sink.read())
+    events = sink.read()
 
-    assert set(events["stage"][events["batch"] == 0].tolist()) - {SAMPLE, SAMPLE + 1} == set()
+    assert set(events["stage"][events["batch"] == 0].tolist()) == {SAMPLE, BATCH}
     assert 0 in events["stage"][events["batch"] == 1]
 
 
@@ -92,14 +91,14 @@ def test_a_part_that_was_counted_is_kept_however_short(clock: list[int]) -> None
     activity = work.thread.activity
     assert activity is not None
     clock[0] += 100 * MS
-    activity.add("read", 75 * MS, 75 * MS)
-    activity.add("decode", 25 * MS, 25 * MS)
+    activity.add("read", 75 * MS)
+    activity.add("decode", 25 * MS)
 
     work.add_part("decode", 2 * MS, 2)
     work.end_samples(2)
     work.leave_batch()
 
-    events = unpack_samples(sink.read())
+    events = sink.read()
     spent = {
         stage: [int(row["end"] - row["start"]) for row in events[events["stage"] == STAGES.index(stage)]]
         for stage in ("read", "decode", "augment")
@@ -107,59 +106,7 @@ def test_a_part_that_was_counted_is_kept_however_short(clock: list[int]) -> None
     assert spent == {"read": [75 * MS], "decode": [2 * MS, 23 * MS], "augment": []}
 
 
-# torch's batches that are passed over
-
-
-def test_a_batch_that_is_passed_over_is_one_event(clock: list[int]) -> None:
-    """With its time, worker, number and samples; the next one in detail comes nearer."""
-    sink = EventList()
-    work = WorkRecorder(sink, 3, SampledThread())
-    work.details.left = 2
-
-    work.begin_batch(107, may_pass=True)
-    work.begin_collation(4)
-    clock[0] += 20 * MS
-    work.leave_passed(4)
-
-    [event] = sink.read()
-    assert (event["stage"], event["worker"], event["batch"], event["samples"]) == (BATCH, 3, 107, 4)
-    assert event["end"] - event["start"] == 20 * MS
-    assert (work.details.left, work.is_busy, work.thread.activity) == (1, False, None)
-
-
-def test_after_an_unusual_batch_the_next_is_observed(clock: list[int]) -> None:
-    """And its own processor time is measured, as far as it can be told from that of the batches before it."""
-    sink = EventList()
-    work = WorkRecorder(sink, 3, SampledThread())
-    work.details.left = 9
-
-    work.begin_batch(107, may_pass=True)
-    clock[0] += 21 * MS
-    work.leave_passed(4)
-
-    [event] = sink.read()
-    assert work.details.left == 0
-    assert 0 <= event["cpu"] <= 21 * MS
-
-
-def test_what_was_seen_of_a_batch_that_is_passed_over_is_kept() -> None:
-    """A sample that was looked at for long is written, with the stage that was seen; and a collation is no sample."""
-    sink = EventList()
-    work = WorkRecorder(sink, 0, SampledThread())
-    work.details.left = 9
-
-    work.begin_batch(0, may_pass=True)
-    assert work.thread.activity is not None
-    work.thread.activity.add("read", 40 * MS, 30 * MS, 1000, 42)
-    work.begin_collation(2)
-    assert work.thread.activity.kind == "collate"
-    work.thread.activity.add("collate", 5 * MS, 5 * MS)
-    work.leave_passed(2)
-
-    events = unpack_samples(sink.read())
-    slow = events[events["stage"] == SAMPLE]
-    assert [(row["index"], row["end"] - row["start"], row["samples"]) for row in slow] == [(42, 30 * MS, 0)]
-    assert events[events["stage"] == STAGES.index("read")]["index"].tolist() == [42]
+# which of torch's batches are recorded
 
 
 def passed_over(batch_ns: float, cost_ns: float, count: int) -> list[int]:

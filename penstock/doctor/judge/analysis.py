@@ -23,7 +23,7 @@ from typing import Final
 from penstock.doctor.judge.advice import CANDIDATES
 from penstock.doctor.judge.advice.num_workers import WORKER_RULES
 from penstock.doctor.judge.diagnosis import Advice
-from penstock.doctor.judge.situation import Situation, count_threads, examine, rename_copies
+from penstock.doctor.judge.situation import Situation, count_threads, examine
 from penstock.doctor.judge.stage_costs import find_slow_samples
 from penstock.doctor.judge.text_report import Diagnosis
 from penstock.doctor.judge.traps import find_traps, name_in_verdict
@@ -103,7 +103,6 @@ def diagnose(
     situation = examine(recording, loader)
     work = _Work(situation, deadline if trials and loader is not None else 0.0, progress, run_one)
     work.drain_alone()
-    situation = work.situation
     limit = find_limit(situation)
     if limit == "loader":
         work.leave_out_stages()
@@ -155,7 +154,6 @@ class _Work:
             self.notes.append("The loader delivered nothing in a child process of the script, so nothing was tried.")
         elif trial.batches_per_s:
             situation.alone, situation.nbytes = trial.batches_per_s * situation.steps.samples, trial.batch_nbytes
-            self.situation = rename_copies(situation)
 
     def leave_out_stages(self) -> None:
         """Measure the loader without each of its stages: alone, or with the trainer if the trainer builds batches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -30,13 +30,12 @@ from penstock.doctor.trials.trial_child import StepShape
 from penstock.doctor.trials.turns import Measured
 from penstock.doctor.watching.recording import BATCH, SAMPLE, WORK_STAGES, Recording
 
-__all__ = ["Situation", "Stragglers", "count_threads", "examine", "limiting_times", "rename_copies"]
+__all__ = ["Situation", "Stragglers", "count_threads", "examine", "limiting_times"]
 
 _SLOW: Final = 20.0
 """A straggler takes this many times as long as the median sample,"""
 _LEAST_MS: Final = 20.0
 """at least this long,"""
-_LARGE_BATCH: Final = 4 << 20
 _COST: Final = 0.05
 """and all stragglers together at least this part of the workers' time."""
 
@@ -176,25 +175,6 @@ def examine(recording: Recording, loader: object = None) -> Situation:
     )  # fmt: skip
     situation.note_absences({})
     return situation
-
-
-def rename_copies(situation: Situation) -> Situation:
-    """The situation in which collation is transport, if all that penstock's workers do in it is to copy large arrays.
-
-    They write batches into memory that the main process shares, so a copy of the samples' bytes is what sends them.
-    torch's recordings make this difference themselves.
-    """
-    recording, settings = situation.recording, situation.recording.settings
-    work_ns = situation.costs.cpu_ns["collate"]
-    if settings.library != "penstock" or settings.workers != "processes" or not len(work_ns):
-        return situation
-    copied_ns = float(work_ns.mean())
-    if not _LARGE_BATCH <= situation.nbytes >= copied_ns:  # a copy takes about a nanosecond for a byte or more
-        return situation
-    events = recording.events
-    is_collation = (events["stage"] == WORK_STAGES.index("collate")) & (events["worker"] >= 0)
-    events["stage"][is_collation] = WORK_STAGES.index("transport")
-    return replace(examine(recording, situation.loader), alone=situation.alone, nbytes=situation.nbytes)
 
 
 def limiting_times(situation: Situation) -> dict[str, float]:

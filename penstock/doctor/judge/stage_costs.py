@@ -1,8 +1,7 @@
 """What each stage costs, and the slowest samples: sums over the events of a recording.
 
 The first batches of each worker are left out, where there are enough others: they open files, import modules and fill
-caches. Parts of a sample (read, decode, augment) are estimates of the recording; they are scaled to the sample's time,
-which is measured.
+caches. Parts of samples (read, decode, augment) are estimates of the recording; their sum is measured.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.doctor.judge.diagnosis import SlowSample, StageCost
-from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES, WORK_STAGES, Recording
+from penstock.doctor.watching.recording import SAMPLE, STAGES, WORK_STAGES, Recording
 
 __all__ = [
     "BatchCosts",
@@ -23,7 +22,6 @@ __all__ = [
     "core_share",
     "cost_batches",
     "cost_stages",
-    "find_idle",
     "find_slow_samples",
     "stages_of_samples",
     "summarize_steps",
@@ -48,11 +46,7 @@ class BatchCosts:
     """``wall_ns`` and ``cpu_ns``: values (k,) float64: time and processor time of the building thread, by stage of
     :data:`~.recording.WORK_STAGES`."""
     samples: _Times  # (k,) float64: samples of each batch
-    numbers: npt.NDArray[np.int64]  # (k,): of the batches, over all epochs
     receive_ns: _Times  # (m,) float64: time of the main process to receive single batches
-    is_detailed: _Mask
-    """(k,): whether the stages of a batch were observed; of the others only the time was, and it is divided as
-    theirs."""
 
     @property
     def mean_receive_ns(self) -> float:
@@ -150,9 +144,8 @@ def cost_batches(recording: Recording) -> BatchCosts:
     events, settings = recording.events, recording.settings
     is_serial = settings.num_workers == 0
     durations = (events["end"] - events["start"]).astype(float)
-    known_cpu = events["cpu"] >= 0
     share = core_share(recording, "worker" if settings.workers == "processes" else "main")
-    cpu = np.where(known_cpu, events["cpu"], share * durations).astype(float)
+    cpu = np.where(events["cpu"] >= 0, np.minimum(events["cpu"], durations), share * durations).astype(float)
     builds = (events["batch"] >= 0) & (is_serial | (events["worker"] >= 0))
     received = (events["stage"] == _CODES["transport"]) & (events["worker"] < 0) & ~np.bool_(is_serial)
     is_work = builds & ((events["stage"] < len(WORK_STAGES)) | (events["stage"] >= SAMPLE))
@@ -162,83 +155,33 @@ def cost_batches(recording: Recording) -> BatchCosts:
     at = np.searchsorted(batches, events["batch"]).clip(0, max(len(batches) - 1, 0))
     kept = is_work & (batches[at] == events["batch"] if len(batches) else False)
 
-    def sums(chosen: _Mask, values: _Times) -> _Times:
+    def sums(stage: int, values: _Times) -> _Times:
+        chosen = kept & (events["stage"] == stage)
         return np.bincount(at[chosen], values[chosen], minlength=len(batches)).astype(float)
 
-    wall_ns, cpu_ns = {}, {}
-    for stage in WORK_STAGES:
-        chosen = kept & (events["stage"] == _CODES[stage])
-        wall_ns[stage], cpu_ns[stage] = sums(chosen, durations), sums(chosen, np.minimum(cpu, durations))
-    batch, sample = kept & (events["stage"] == BATCH), kept & (events["stage"] == SAMPLE)
-    whole = batch if batch.any() else sample
-    samples = np.full(len(batches), summarize_steps(recording).samples)
-    is_detailed = _find_detailed(events, kept, at, len(batches))
-    if whole.any():
-        counted = sums(whole, events["samples"].astype(float))
-        samples = np.where(counted > 0, counted, samples)
-        for stage in ("collate", "transport"):
-            for times in (wall_ns, cpu_ns):
-                times[stage] = _fill_missing(times[stage], samples, is_detailed)
-        whole_ns = sums(whole, durations)
-        whole_cpu = sums(whole, np.minimum(cpu, durations)) if known_cpu[whole].any() else None
-        if batch.any():  # a batch's time includes the collation, and what is sent meanwhile
-            ends = np.zeros(len(batches))
-            ends[at[batch]] = events["end"][batch]
-            sent = kept & (events["stage"] == _CODES["transport"]) & (events["end"] <= ends[at])
-            sent_ns, sent_cpu = (
-                _fill_missing(sums(sent, values), samples, is_detailed)
-                for values in (durations, np.minimum(cpu, durations))
-            )
-            whole_ns = (whole_ns - wall_ns["collate"] - sent_ns).clip(0)
-            if whole_cpu is not None:
-                whole_cpu = np.clip(whole_cpu - cpu_ns["collate"] - sent_cpu, 0, whole_ns)
-        _fit_parts(wall_ns, cpu_ns, whole_ns, whole_cpu, share)
-    return BatchCosts(wall_ns, cpu_ns, samples, batches.astype(np.int64), durations[received], is_detailed)
+    wall_ns = {stage: sums(_CODES[stage], durations) for stage in WORK_STAGES}
+    cpu_ns = {stage: sums(_CODES[stage], cpu) for stage in WORK_STAGES}
+    samples = sums(SAMPLE, events["samples"].astype(float))
+    samples = np.where(samples > 0, samples, summarize_steps(recording).samples)
+    _divide_whole(wall_ns, cpu_ns, sums(SAMPLE, durations), share)
+    return BatchCosts(wall_ns, cpu_ns, samples, durations[received])
 
 
-def _find_detailed(events: _Events, kept: _Mask, at: npt.NDArray[np.int64], count: int) -> _Mask:
-    """Return which of ``count`` batches have more events than the one of their time; all, if none has."""
-    stage = events["stage"]
-    is_detail = kept & ((stage == _CODES["collate"]) | (stage == _CODES["transport"]))
-    is_detail |= kept & (stage == SAMPLE) & (events["samples"] > 0)
-    found = np.zeros(count, bool)
-    found[at[is_detail]] = True
-    return found if found.any() else ~found
-
-
-def _fill_missing(times: _Times, samples: _Times, is_detailed: _Mask) -> _Times:
-    """Fill in times of batches: those that were not observed in detail get the mean cost of a sample."""
-    per_sample = float(times[is_detailed].sum()) / max(float(samples[is_detailed].sum()), 1.0)
-    return np.where(is_detailed, times, per_sample * samples)
-
-
-def _fit_parts(
-    wall_ns: dict[str, _Times],
-    cpu_ns: dict[str, _Times],
-    whole_ns: _Times,
-    whole_cpu_ns: _Times | None,
-    share: float,
-) -> None:
-    """Scale the parts of samples to the time of the whole samples, which is measured.
+def _divide_whole(wall_ns: dict[str, _Times], cpu_ns: dict[str, _Times], whole_ns: _Times, share: float) -> None:
+    """Divide samples of which nothing was seen as all others; what needs no processor is reading, if there is so much.
 
     ``share`` is the part of a core that the building threads got when they could compute.
     """
-    parts = np.array([wall_ns[stage] for stage in _IN_SAMPLE])
+    parts, cpu = (np.array([times[stage] for stage in _IN_SAMPLE]) for times in (wall_ns, cpu_ns))
     overall = parts.sum(axis=1)
     shares = overall / overall.sum() if overall.sum() > 0 else np.array([0.0, 0.0, 1.0])
-    found = parts.sum(axis=0)
-    missing = (whole_ns - found).clip(0)
-    fitted = np.where(found > whole_ns, parts * (whole_ns / found.clip(1)), parts + missing * shares[:, None])
-    if whole_cpu_ns is None:
-        ratio = np.divide(fitted, parts, out=np.ones_like(fitted), where=parts > 0)
-        own = np.array([cpu_ns[stage] for stage in _IN_SAMPLE]) * ratio
-        own = np.where(parts > 0, own, fitted * own.sum() / max(float(parts.sum()), 1.0))
-    else:  # what does not compute is reading, if there is so much of it
-        computing = fitted - [[1.0], [0.0], [0.0]] * np.minimum(find_idle(whole_ns, whole_cpu_ns, share), fitted[0])
-        own = computing * (whole_cpu_ns / computing.sum(axis=0).clip(1))
+    missing = np.where(parts.sum(axis=0) > 0, 0.0, whole_ns)
+    parts, cpu = parts + missing * shares[:, None], cpu + share * missing * shares[:, None]
+    used = cpu.sum(axis=0)
+    computing = parts - [[1.0], [0.0], [0.0]] * np.minimum(find_idle(parts.sum(axis=0), used, share), parts[0])
+    cpu = computing * (used / computing.sum(axis=0).clip(1))
     for number, stage in enumerate(_IN_SAMPLE):
-        wall_ns[stage] = fitted[number]
-        cpu_ns[stage] = np.minimum(own[number], fitted[number])
+        wall_ns[stage], cpu_ns[stage] = parts[number], np.minimum(cpu[number], parts[number])
 
 
 def cost_stages(recording: Recording, costs: BatchCosts | None = None) -> list[StageCost]:
@@ -263,19 +206,11 @@ def cost_stages(recording: Recording, costs: BatchCosts | None = None) -> list[S
 
 
 def _single_costs(events: _Events, stage: str, costs: BatchCosts, per_batch: float) -> _Times:
-    """Costs of single samples; of batches divided by their samples for collate and transport."""
+    """Times of whole samples; of batches divided by their samples for collate and transport."""
     if stage in _IN_SAMPLE:
-        chosen = events[(events["stage"] == _CODES[stage]) & (events["index"] >= 0)]
-        if len(chosen):
-            keys = np.stack([chosen["batch"].astype(np.int64), chosen["index"]])
-            _, inverse = np.unique(keys, axis=1, return_inverse=True)
-            durations = (chosen["end"] - chosen["start"]).astype(float)
-            return np.bincount(inverse.ravel(), durations).astype(float)
-        whole = events[(events["stage"] == SAMPLE) & (events["samples"] > 0)]
-        share = float(costs.wall_ns[stage].sum()) / max(sum(float(costs.wall_ns[s].sum()) for s in _IN_SAMPLE), 1.0)
-        if len(whole):
-            return np.asarray((whole["end"] - whole["start"]) * share / whole["samples"], np.float64)
-    single = (costs.wall_ns[stage] / costs.samples.clip(1))[costs.is_detailed]
+        whole = events[events["stage"] == SAMPLE]
+        return np.asarray((whole["end"] - whole["start"]) / whole["samples"].clip(1), np.float64)
+    single = costs.wall_ns[stage] / costs.samples.clip(1)
     if stage == "transport":
         single = single + costs.mean_receive_ns / per_batch
     return np.asarray(single, np.float64)
@@ -314,9 +249,10 @@ def find_slow_samples(recording: Recording) -> list[SlowSample]:
 
 
 def stages_of_samples(recording: Recording, indices: Sequence[int]) -> dict[str, float]:
-    """Nanoseconds of the samples ``indices`` in each stage, for all of them together."""
+    """Nanoseconds of the batches with the samples ``indices`` in each stage, for all of them together."""
     events = recording.events
-    chosen = events[np.isin(events["index"], list(indices)) & (events["stage"] < len(_IN_SAMPLE))]
+    batches = events["batch"][(events["stage"] == SAMPLE) & np.isin(events["index"], list(indices))]
+    chosen = events[np.isin(events["batch"], batches)]
     return {
         stage: float((rows["end"] - rows["start"]).sum())
         for stage in _IN_SAMPLE

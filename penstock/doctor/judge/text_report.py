@@ -249,10 +249,7 @@ def _list_ranks(diagnosis: Diagnosis, width: int) -> list[str]:
 
 
 def _list_notes(diagnosis: Diagnosis, width: int) -> list[str]:
-    notes = list(diagnosis.notes)
-    if diagnosis.recording.dropped:
-        notes.append(f"There was no room for {counted(diagnosis.recording.dropped, 'event')}.")
-    return [line for note in notes for line in _wrap(note, width, "- ", "  ")]
+    return [line for note in diagnosis.notes for line in _wrap(note, width, "- ", "  ")]
 
 
 def _wrap(text: str, width: int, first: str = "", further: str | None = None) -> Iterator[str]:

@@ -61,7 +61,7 @@ def to_json(diagnosis: Diagnosis, fix: Mapping[str, object] | None = None) -> di
         "notes": diagnosis.notes,
         "settings": asdict(recording.settings),
         "steps": _describe_steps(recording),
-        "events": {"count": len(recording.events), "dropped": recording.dropped},
+        "events": {"count": len(recording.events)},
         "command": recording.command,
         "ended": recording.ended,
         "rank": recording.rank,

@@ -72,7 +72,7 @@ def drain(loader: WatchedLoader, order: TrialOrder, send: Send) -> None:
             now = order.clock()
             send(BATCH_TAKEN, now, time.thread_time(), _read_run_delay())
             if taken == 1:
-                send(NBYTES, count_bytes(batch)[0])
+                send(NBYTES, count_bytes(batch))
             if taken == first_round:
                 end = now + order.run_s
             trainer.hold()

@@ -95,8 +95,7 @@ def guess_samples(batch: object) -> int:
     return next((int(shape[0]) for shape in shapes if shape), 0)
 
 
-def count_bytes(batch: object) -> tuple[int, int]:
-    """Bytes of the tensors and arrays in a batch, and how many there are; of the first 2,000."""
+def count_bytes(batch: object) -> int:
+    """Bytes of the tensors and arrays in a batch; of the first 2,000."""
     sizes = (getattr(leaf, "nbytes", None) for leaf in _leaves(batch))
-    counted = list(islice((size for size in sizes if isinstance(size, int)), _MOST_ARRAYS))
-    return sum(counted), len(counted)
+    return sum(islice((size for size in sizes if isinstance(size, int)), _MOST_ARRAYS))

@@ -60,20 +60,15 @@ EVENT: Final = np.dtype(
 """One event.
 
 ====================  ==================================================================================================
-``SAMPLE``            A sample (or a chunk of samples that are built by one call; ``index`` is then -1). Where batches
-                      are short, only those of some batches are timed; a slow one of another batch then has
-                      ``samples`` 0, so that it does not count in means.
-read, decode,         A part of a ``SAMPLE`` event of the same worker, within its time. The ``SAMPLE``'s time is
-augment               measured; its parts are sampled. Cost of a sample: time of the stage's events, divided by the
-                      ``samples`` of all ``SAMPLE`` events.
-collate               The call of ``collate_fn``, less the next row's part. Each batch that was observed in detail has
-                      one; ``cpu`` is not measured where batches take less than 2 ms.
-transport             Of a worker: encoding the batch, and writing large arrays to shared memory. Of the main process:
-                      receiving and decoding it. ``nbytes`` of the batch. Cost of a sample: all of them, divided by the
-                      samples of the batches.
-``BATCH``             A worker's time from a task to its batch; ``samples`` of the batch. Each batch has one,
-                      also where it is the only event of its batch; ``cpu`` is then an estimate. torch's
-                      workers encode batches beside it, in another thread; penstock's within it.
+``SAMPLE``            A sample (or a chunk of samples that are built by one call; ``index`` is then -1).
+read, decode,         A part of the samples of a batch, by the same worker. The time of all of them is measured, and
+augment               divided by what was seen on the stack, or by the dataset's own trace.
+collate               The call of ``collate_fn``.
+transport             Of a worker: encoding the batch. Of the main process: receiving and decoding it. ``nbytes`` of the
+                      batch. Cost of a sample: all of them, divided by the samples of the batches.
+``BATCH``             A worker's time from a task to its batch; ``samples`` of the batch. torch's workers encode batches
+                      beside it, in another thread; penstock's within it. Where batches are short, only some of them
+                      have events.
 ====================  ==================================================================================================
 """
 
@@ -150,8 +145,6 @@ class Recording:
         The script's steps.
     events : array of EVENT
         Of all processes, in the order of their starts.
-    dropped : int
-        Events that the workers' files could not hold.
     usage : list of ProcessUsage
         One for each process.
     machine : dict
@@ -184,7 +177,6 @@ class Recording:
     settings: LoaderSettings
     steps: StepTimes
     events: Events
-    dropped: int = 0
     usage: list[ProcessUsage] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
     device: dict[str, Any] = field(default_factory=dict)
@@ -204,7 +196,7 @@ class Recording:
 # A file: what other ranks send to rank 0. It holds numbers and text only; nothing is pickled.
 
 _TEXTS = (
-    *("dropped", "machine", "device", "remote", "rank", "world_size", "command", "ended", "warm_up", "others"),
+    *("machine", "device", "remote", "rank", "world_size", "command", "ended", "warm_up", "others"),
     "draw_ns",
     "loaders",
 )

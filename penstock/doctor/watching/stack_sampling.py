@@ -4,8 +4,8 @@
 
     thread that works                                 sampling thread, every 5 to 50 ms
        activity = "sample" ── dataset[index] ──┐         frame = current_frames()[thread]
-       activity = "collate" ── collate_fn ─────┼──────>  classify(frame): read, decode, augment, copy ...
-       activity = "step" ── the script ────────┘         activity.weights[stage] += time since the last look
+       activity = "step" ── the script ────────┴──────>  classify(frame): read, decode, augment, copy ...
+                                                         activity.weights[stage] += time since the last look
 
 The thread that works is not slowed: it sets an attribute. A look costs 50 to 100 us, half of it for the interpreter's
 lock, so that looks get rarer after the first ones. A stack is judged by :mod:`penstock.doctor.watching.stack_stages`.
@@ -22,7 +22,7 @@ import types
 import weakref
 from typing import Final
 
-from penstock.doctor.watching.stack_stages import Kind, classify, find_index
+from penstock.doctor.watching.stack_stages import Kind, classify
 from penstock.workers.stack_frames import current_frames
 
 __all__ = ["Activity", "SampledThread", "StackSampler", "read_thread_cpu_ns"]
@@ -49,41 +49,28 @@ class Activity:
 
     Parameters
     ----------
-    kind : {"sample", "collate", "step"}
+    kind : {"sample", "step"}
         Decides which stages are looked for.
+    since : int
+        When it began.
 
     Attributes
     ----------
-    since : int
-        When the present sample (or call) began; set by the thread that works.
-    position : int
-        Number of the present sample in the batch; -1 if samples are not timed.
     weights : dict of str to int
         Nanoseconds by stage: each look stands for the time since the one before, whatever the thread did then. So
         the beginning of a call that is shorter than this time counts as much as its end.
-    of_samples : dict of int to dict
-        Nanoseconds that single samples were seen for, by position; by index, if they are not timed.
-    first_looks : dict of int to int
-        When each of these samples was first seen.
     """
 
-    __slots__ = ("first_looks", "kind", "of_samples", "position", "since", "weights")
+    __slots__ = ("kind", "since", "weights")
 
-    def __init__(self, kind: Kind, since: int = 0, position: int = 0) -> None:
+    def __init__(self, kind: Kind, since: int = 0) -> None:
         self.kind: Kind = kind
-        self.since, self.position = since, position
+        self.since = since
         self.weights: dict[str, int] = {}
-        self.of_samples: dict[int, dict[str, int]] = {}
-        self.first_looks: dict[int, int] = {}
 
-    def add(self, stage: str, weight_ns: int, time_ns: int, start: int = 0, index: int = -1) -> None:
-        """Add what was seen since ``start``, of the sample ``index`` if they are not timed."""
+    def add(self, stage: str, weight_ns: int) -> None:
+        """Add what was seen."""
         self.weights[stage] = self.weights.get(stage, 0) + weight_ns
-        if self.kind == "sample":
-            sample = self.position if self.position >= 0 else index
-            own = self.of_samples.setdefault(sample, {})
-            self.first_looks.setdefault(sample, start)
-            own[stage] = own.get(stage, 0) + time_ns
 
 
 class SampledThread:
@@ -115,10 +102,8 @@ class SampledThread:
         waited, delayed = self._look_at_clocks(now)
         self._seen = now
         if now > start:
-            index = find_index(frame) if activity.position < 0 else -1
-            running = 1 - delayed  # other programs had the processor for the rest
             stage, weight = classify(frame, activity.kind, waits=waited > _WAITING_SHARE), now - (looked or start)
-            activity.add(stage, round(weight * running), round((now - start) * running), start, index)
+            activity.add(stage, round(weight * (1 - delayed)))  # other programs had the processor for the rest
 
     def _look_at_clocks(self, now: int) -> tuple[float, float]:
         """Return which part of the time since the last look the thread waited for something; for a processor."""

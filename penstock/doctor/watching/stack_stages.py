@@ -25,15 +25,13 @@ from penstock.doctor.watching.stage_names import (
 )
 from penstock.workers.stack_frames import walk_stack
 
-__all__ = ["Kind", "classify", "find_index"]
+__all__ = ["Kind", "classify"]
 
-Kind = Literal["sample", "collate", "step"]
+Kind = Literal["sample", "step"]
 
 _MAX_FRAMES: Final = 64
 _LIBRARIES: Final = ("torch.utils.data._utils", "penstock.workers", "penstock.doctor", "penstock.datasets")
 """Where a walk outwards ends: what is beyond does not belong to the sample."""
-_ASKING: Final = "penstock.doctor.watching.loaders.torch_worker"
-"""The module that asks datasets for samples; the index is in a variable of this name."""
 _FILE_NAMES: Final = frozenset(
     {
         "open", "read", "readinto", "pread", "read_bytes", "read_text", "fromfile", "memmap", "imread", "recv",
@@ -49,7 +47,7 @@ def classify(frame: types.FrameType, kind: Kind, *, waits: bool = False) -> str:
     ----------
     frame : frame
         The innermost.
-    kind : {"sample", "collate", "step"}
+    kind : {"sample", "step"}
         Of the thread's activity.
     waits : bool
         Whether the thread has used no processor lately.
@@ -57,12 +55,11 @@ def classify(frame: types.FrameType, kind: Kind, *, waits: bool = False) -> str:
     Returns
     -------
     str
-        For a sample "read", "decode" or "augment"; for a collation "collate", "copy", or "shared": torch's own, which
-        writes to shared memory in a worker; for a step "copy" or "step".
+        For a sample "read", "decode" or "augment"; for a step "copy" or "step".
     """
     if kind == "sample":
         return _classify_sample(frame, waits=waits)
-    return _classify_call(frame, kind)
+    return "copy" if any(_facts_of(place).is_copy for place in walk_stack(frame, _MAX_FRAMES)) else "step"
 
 
 def _classify_sample(frame: types.FrameType, *, waits: bool) -> DataStage:
@@ -95,28 +92,6 @@ def _choose(stages: tuple[DataStage, ...], *, waits: bool, computes: bool) -> Da
     return "augment" if computes else "read"
 
 
-def _classify_call(frame: types.FrameType, kind: Kind) -> str:
-    for place in walk_stack(frame, _MAX_FRAMES):
-        facts = _facts_of(place)
-        if facts.is_copy:
-            return "copy"
-        if kind == "collate":
-            if facts.is_torch_collation:
-                return "shared"
-            if facts.is_boundary:
-                break
-    return kind
-
-
-def find_index(frame: types.FrameType) -> int:
-    """Return the index that a dataset of torch's loader is asked for; -1 if it cannot be seen."""
-    for place in walk_stack(frame, _MAX_FRAMES):
-        if place.f_globals.get("__name__") == _ASKING:
-            index = place.f_locals.get("index")
-            return int(index) if isinstance(index, int) else -1
-    return -1
-
-
 @dataclass(frozen=True, slots=True)
 class _FrameFacts:
     """What is known of one place in the code."""
@@ -126,7 +101,6 @@ class _FrameFacts:
     name_stages: tuple[DataStage, ...]
     reads_files: bool
     is_copy: bool
-    is_torch_collation: bool
     is_boundary: bool
 
 
@@ -159,7 +133,6 @@ def _find_facts(frame: types.FrameType) -> _FrameFacts:
         () if is_own else stage_of_name(qualified),
         not _FILE_NAMES.isdisjoint(code.co_names),
         is_copy_name(code.co_name) or (called is not None and is_copy_call(called)),
-        module == "torch.utils.data._utils.collate",
         is_own,
     )
 

@@ -88,7 +88,3 @@ class WatchedProcess:
             with contextlib.suppress(OSError):
                 used -= read_thread_cpu_ns(work.thread.native_id)
         return used
-
-    def is_building(self) -> bool:
-        """Return whether a thread of this process is building a batch."""
-        return any(work.is_busy for work in self._recorders)

@@ -18,9 +18,10 @@ from typing import Final
 
 import numpy as np
 
+from penstock.datasets.sample_names import name_sample
 from penstock.doctor.machine.machine import describe_machine
 from penstock.doctor.machine.usage import ProcessUsage
-from penstock.doctor.watching.event_file import read_events, read_state
+from penstock.doctor.watching.event_file import find_writer, read_events
 from penstock.doctor.watching.loaders.loader_settings import (
     WatchedLoader,
     describe_loader,
@@ -29,8 +30,7 @@ from penstock.doctor.watching.loaders.loader_settings import (
 )
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch, ScriptStep, step_times
 from penstock.doctor.watching.loaders.made_loaders import MadeLoaders
-from penstock.doctor.watching.recording import Events, Recording
-from penstock.doctor.watching.sample_events import fill_cpu, name_slowest, unpack_samples
+from penstock.doctor.watching.recording import SAMPLE, Events, Recording
 from penstock.doctor.watching.watched_process import WatchedProcess
 
 __all__ = ["Limits", "Watcher", "blocks"]
@@ -39,6 +39,8 @@ _MIN_STEPS: Final = 5
 blocks: Final[list[Watcher]] = []
 """The watcher of a running block of ``penstock.doctor.watch``. That of a whole script sees nothing meanwhile."""
 _MUCH_WAITING: Final = 0.05
+_NAMED: Final = 50
+"""Slow samples that are named."""
 _FIRST_DRAWS: Final = 4
 """The sampler's first draws are left out: it may permute a whole epoch."""
 
@@ -247,18 +249,17 @@ class Watcher:
             return None
         launch_bound = watch.read_device()
         steps, warm_up = self._complete_steps(watch)
-        events, dropped = self._read_events(watch, steps)
+        events = self._read_events(watch, steps)
         dataset, trial, usage = watch.loader.dataset, watch.thread_trial, self.process.usage
         return Recording(
             settings=describe_loader(watch.loader),
             steps=step_times(steps),
             events=events,
-            dropped=dropped,
             usage=self._take_usage(watch),
             device={"launch_bound": launch_bound} if self.process.uses_device else {},
             remote=describe_remote(watch.loader),
             machine={**describe_machine(_list_roots(dataset)), "watched": {} if usage is None else usage.system()},
-            keys=name_slowest(dataset, events),
+            keys=_name_slowest(dataset, events),
             rank=_read_number("RANK", 0),
             world_size=_read_number("WORLD_SIZE", 1),
             command=command,
@@ -276,14 +277,9 @@ class Watcher:
         warm_up = min(self.limits.warm_up, max(1, normal // 5)) if normal > 1 else 0
         return [step for step in watch.steps[warm_up:] if step.length >= 0], warm_up
 
-    def _read_events(self, watch: LoaderWatch, steps: list[ScriptStep]) -> tuple[Events, int]:
-        """Events of all processes within the steps, in the order of their starts; and how many were dropped."""
-        parts, dropped = [watch.sink.read()], 0
-        for path in watch.files():
-            part, lost = read_events(path)
-            parts.append(part)
-            dropped += lost
-        events = np.concatenate([fill_cpu(unpack_samples(part)) for part in parts])
+    def _read_events(self, watch: LoaderWatch, steps: list[ScriptStep]) -> Events:
+        """Events of all processes within the steps, in the order of their starts."""
+        events = np.concatenate([watch.sink.read(), *map(read_events, watch.files())])
         since = steps[0].start - steps[0].wait if steps else 0
         until = self._ended_ns or time.perf_counter_ns()
         kept = (events["end"] >= since) & (events["start"] <= until)
@@ -291,12 +287,12 @@ class Watcher:
         if trial.begun_ns:
             kept &= (events["start"] < trial.begun_ns) | (events["start"] > (trial.ended_ns or until))
         events = events[kept]
-        return events[np.argsort(events["start"], kind="stable")], dropped
+        ordered: Events = events[np.argsort(events["start"], kind="stable")]
+        return ordered
 
     def _take_usage(self, watch: LoaderWatch) -> list[ProcessUsage]:
         """Return what each process has used; workers by their files."""
-        states = [state for path in watch.files() if (state := read_state(path)) is not None]
-        workers = {state.pid: state.worker for state in states}
+        workers = dict(map(find_writer, watch.files()))
         taken = [] if self.process.usage is None else self.process.usage.result()
         for process in taken:
             if process.pid in workers:
@@ -315,3 +311,11 @@ def _list_roots(dataset: object) -> list[str | os.PathLike[str]]:
     """Return where the dataset's files are, as far as it says so."""
     root = getattr(dataset, "root", None) or find_cache(dataset)
     return [root] if isinstance(root, (str, os.PathLike)) and Path(root).exists() else []
+
+
+def _name_slowest(dataset: object, events: Events) -> dict[int, str]:
+    """The names of the slowest samples, by index, the slowest first; those without a name are left out."""
+    single = events[(events["stage"] == SAMPLE) & (events["index"] >= 0)]
+    order = np.argsort(single["start"] - single["end"], kind="stable")[:_NAMED]
+    named = {index: name_sample(dataset, index) for index in single["index"][order].tolist()}
+    return {index: name for index, name in named.items() if name}

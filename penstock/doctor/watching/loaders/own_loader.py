@@ -74,9 +74,10 @@ def _watch_iter(
     return watch_iter(watcher, original, observe, _count_ready)
 
 
-def _count_ready(iterator: LoaderIterator) -> int:
-    """Batches that are built; -1 without workers."""
-    return iterator.queue().ready if iterator.backend.capabilities.builds_ahead else -1
+def _count_ready(iterator: LoaderIterator) -> tuple[int, int]:
+    """Batches that are built, -1 without workers; and those that were asked for."""
+    queue = iterator.queue()
+    return (queue.ready if iterator.backend.capabilities.builds_ahead else -1), queue.under_way
 
 
 class WorkObserver(Observer):

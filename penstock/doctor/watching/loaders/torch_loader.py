@@ -124,13 +124,13 @@ class TimedDraws:
         return indices
 
 
-def _count_ready(iterator: object) -> int:
-    """Batches that are received, or lie in queues; -1 if it cannot be seen."""
+def _count_ready(iterator: object) -> tuple[int, int]:
+    """Batches that are received, or lie in queues, -1 if it cannot be seen; and those that were asked for."""
     tasks = getattr(iterator, "_task_info", None)
     if tasks is None:
-        return -1
+        return -1, 0
     queues = {getattr(iterator, name) for name in ("_data_queue", "_worker_result_queue")}
     try:
-        return int(sum(len(task) > 1 for task in tasks.values()) + sum(queue.qsize() for queue in queues))
+        return sum(len(task) > 1 for task in tasks.values()) + sum(queue.qsize() for queue in queues), len(tasks)
     except NotImplementedError:  # macOS
-        return -1
+        return -1, 0

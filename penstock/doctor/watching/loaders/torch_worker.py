@@ -54,6 +54,7 @@ class BuildRecording:
         self._is_batched = attributes["batch_sampler"] is not None
         self._folder, self._iterator, self._next, self._apart = folder, iterator, first_batch, 1
         self._work: WorkRecorder | None = None
+        self.is_open = False  # whether samples of a batch are being built
         self._is_over: Callable[[], bool] = bool
 
     def record_here(self, work: WorkRecorder, is_over: Callable[[], bool]) -> None:
@@ -90,15 +91,18 @@ class BuildRecording:
     # torch's loader asks for a batch
 
     def begin(self) -> WorkRecorder | None:
-        """Return the recorder, which begins a batch; None if nothing is to be recorded."""
-        work = self._work
+        """A batch begins; returns its recorder, None if it is not recorded."""
+        work, number = self._work, self._next
+        self.is_open, self._next = True, number + self._apart
         if work is None:
             return None
-        if work.details.left <= 0 and self._is_over():
+        if work.details.left > 0:
+            work.details.left -= 1
+            return None
+        if self._is_over():
             self._work = None
             return None
-        work.begin_batch(self._next, may_pass=True)
-        self._next += self._apart
+        work.begin_batch(number)
         return work
 
     def present(self) -> WorkRecorder | None:
@@ -107,9 +111,6 @@ class BuildRecording:
 
     def note_failure(self, work: WorkRecorder, samples: int) -> None:
         """The user's code has raised an exception: the batch is over. 0 samples: a stream has ended before it."""
-        if not work.is_detailed:
-            work.leave_passed(samples)
-            return
         work.end_samples(samples)
         if samples:
             work.end_batch(samples)
@@ -117,7 +118,7 @@ class BuildRecording:
 
     def collate(self, samples: object) -> object:
         """Return what torch calls in the place of ``collate_fn``."""
-        work = self.present()
+        work, self.is_open = self.present(), False
         if work is None:
             return self._collate(samples)
         count = len(samples) if self._is_batched and isinstance(samples, (list, tuple)) else 1
@@ -127,11 +128,8 @@ class BuildRecording:
         except BaseException:
             self.note_failure(work, count)
             raise
-        if not work.is_detailed:
-            work.leave_passed(count)
-            return batch
-        nbytes, arrays = count_bytes(batch)
-        work.end_collation(count, nbytes, arrays)
+        nbytes = count_bytes(batch)
+        work.end_collation(count, nbytes)
         work.end_batch(count, nbytes)
         work.leave_batch()
         return batch if work.worker < 0 else Parcel(batch, work, str(self._folder), count, nbytes)
@@ -150,7 +148,7 @@ class _Samples(Protocol):
 class RecordedDataset:
     """What torch's loader has in the place of a dataset while it makes an iterator.
 
-    Samples are asked for in this module only, by a variable called ``index``: stacks show it (:func:`.find_index`).
+    Its attributes are those of the dataset.
     """
 
     def __init__(self, recording: BuildRecording) -> None:
@@ -169,9 +167,8 @@ class RecordedDataset:
         work = self._recording.begin()
         if work is None:
             return self._dataset[index]
-        if work.is_detailed:
-            work.begin_samples([index])
-            work.begin_sample(0)
+        work.begin_samples([index])
+        work.begin_sample(0)
         try:
             return self._dataset[index]
         except BaseException:
@@ -182,10 +179,9 @@ class RecordedDataset:
         work = self._recording.begin()
         if work is None:
             return self._take(indices)
-        if work.is_detailed:
-            work.begin_samples(indices)
+        work.begin_samples(indices)
         try:
-            return self._take(indices, work if work.is_detailed else None)
+            return self._take(indices, work)
         except BaseException:
             self._recording.note_failure(work, len(indices))
             raise
@@ -217,18 +213,21 @@ class RecordedStream:
         return self
 
     def __next__(self) -> object:
-        work = self._recording.present()
-        if work is None:
+        if self._recording.is_open:
+            work = self._recording.present()
+        else:
             work, self._place = self._recording.begin(), 0
-            if work is not None and work.is_detailed:
+            if work is not None:
                 work.begin_samples()
-        if work is not None and work.is_detailed:
+        if work is not None:
             work.begin_sample(self._place)
         try:
             sample = next(self._samples)
         except BaseException as error:
-            if work is not None and not (isinstance(error, StopIteration) and self._place):  # else it is a short batch
-                self._recording.note_failure(work, self._place)
+            if not (isinstance(error, StopIteration) and self._place):  # else it is a short batch
+                self._recording.is_open = False
+                if work is not None:
+                    self._recording.note_failure(work, self._place)
             raise
         self._place += 1
         return sample

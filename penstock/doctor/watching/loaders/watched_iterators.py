@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from penstock.doctor.watching.batch_copies import ReplayedBatch, synchronize_device
 from penstock.doctor.watching.batch_layout import guess_samples
-from penstock.doctor.watching.event_file import is_any_busy
 from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 from penstock.doctor.watching.loaders.loader_watch import EpochWatch, LoaderWatch, ScriptStep
 
@@ -40,7 +39,7 @@ def watch_iter(
     watcher: Watcher,
     original: Callable[[LoaderT], IteratorT],
     observe: Callable[[LoaderWatch, EpochWatch], AbstractContextManager[object]],
-    count_ready: Callable[[IteratorT], int],
+    count_ready: Callable[[IteratorT], tuple[int, int]],
 ) -> Callable[[LoaderT], Iterator[object]]:
     """Return an ``__iter__`` of loaders that are watched.
 
@@ -53,7 +52,7 @@ def watch_iter(
     observe : callable
         Has the building of batches observed by the iterator that is made within the context it returns.
     count_ready : callable
-        Counts the batches of an iterator that are built; -1 if that cannot be seen.
+        Counts the batches of an iterator that are built, -1 if that cannot be seen; and those that were asked for.
     """
 
     @functools.wraps(original)
@@ -82,7 +81,7 @@ class WatchedIterator:
         watcher: Watcher,
         watch: LoaderWatch,
         epoch: EpochWatch,
-        count_ready: Callable[[], int],
+        count_ready: Callable[[], tuple[int, int]],
     ) -> None:
         self._iterator, self._watcher, self._watch, self._epoch = iterator, watcher, watch, epoch
         self._count_ready = count_ready
@@ -123,7 +122,7 @@ class WatchedIterator:
 
     def _begin_step(self, is_detailed: bool) -> object:
         watcher, watch, epoch = self._watcher, self._watch, self._epoch
-        ready = self._count_ready() if is_detailed else watch.steps[-1].ready
+        ready = self._count_ready()[0] if is_detailed else watch.steps[-1].ready
         asked = time.perf_counter_ns()
         try:
             batch, samples = self._take()
@@ -176,5 +175,5 @@ class WatchedIterator:
         deadline, idle = time.monotonic() + _MOST_IDLE_WAIT_S, 0
         while idle < _IDLE_LOOKS and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
-            is_busy = is_any_busy(self._watch.files()) or self._watch.process.is_building()
-            idle = 0 if is_busy else idle + 1
+            ready, asked_for = self._count_ready()
+            idle = 0 if 0 <= ready < asked_for else idle + 1
