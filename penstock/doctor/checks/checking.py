@@ -94,9 +94,7 @@ def check(loader: object, *, samples: int = 0) -> Report:
     return Report(_merge_alike(findings), complete=subject.graph.complete)
 
 
-def check_script(
-    loader: object, places: BatchPlaces, recording: Recording | None = None, *, trial_s: float = 0.0
-) -> list[Finding]:
+def check_script(loader: object, places: BatchPlaces, recording: Recording, *, trial_s: float = 0.0) -> list[Finding]:
     """Look for known mistakes in a script that was watched, in the order of the rules.
 
     Parameters
@@ -105,8 +103,8 @@ def check_script(
         The loader that was watched.
     places : BatchPlaces
         Where its batches were taken.
-    recording : Recording, optional
-        What was measured, for the costs.
+    recording : Recording
+        What was measured.
     trial_s : float
         Most seconds in which costs are measured in child processes; 0: none is.
     """

@@ -29,7 +29,7 @@ class ScriptSubject:
 
     samples: Subject  # the loader that was watched, and how its samples are made
     places: BatchPlaces  # where its batches were taken, and what was seen in steps
-    recording: Recording | None = None  # what was measured
+    recording: Recording  # what was measured
     deadline: float = 0.0  # until when costs may be measured in child processes, by ``time.monotonic``; 0: not at all
 
     @property

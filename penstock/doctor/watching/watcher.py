@@ -166,6 +166,7 @@ class Watcher:
                 return watch
         for watch in self.watches:
             if self.made.is_successor(loader, watch.loader, watch.first_asked):
+                watch.places.made = self.made.find_repetition(loader, watch.loader)
                 watch.loader, watch.loaders = loader, watch.loaders + 1
                 return watch
         if self._folder is None:

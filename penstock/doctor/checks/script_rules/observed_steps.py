@@ -65,8 +65,8 @@ def _describe_cost(subject: ScriptSubject) -> str:
     """Return what copies take of a step, as it was measured."""
     if not subject.has_device:
         return NO_DEVICE
-    steps = None if subject.recording is None else subject.recording.steps
-    if steps is None or not len(steps.copy_ns) or not int(steps.copy_ns.sum()):
+    steps = subject.recording.steps
+    if not len(steps.copy_ns) or not int(steps.copy_ns.sum()):
         return ""
     copy_us, step_us = (float(np.mean(times)) / 1000 for times in (steps.copy_ns, steps.step_ns))
     return f"copies take {format_time_us(copy_us)} of a step of {format_time_us(step_us)}"

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import torch.utils.data
 
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.script_subject import ScriptSubject
-from penstock.doctor.watching.steps.events import SourceLine
+from penstock.doctor.watching.steps.source import SourceLine
 from penstock.wording import counted
 
 __all__ = ["find_held_batches", "find_iterator_each_step", "find_loader_each_epoch"]
 
 _LEAST_NBYTES: Final = 1 << 30
+_LEAST_STEPS: Final = 3
 
 
 def find_iterator_each_step(subject: ScriptSubject) -> Iterator[Finding]:
-    """Find ``next(iter(loader))`` in a loop, if the loader has workers."""
-    if not subject.num_workers or any(taking.kind == "for" for taking in subject.places.takings):
-        return  # beside a loop over the loader, it may be done once in an epoch, to show some samples
+    """Find ``next(iter(loader))`` in each step, if the loader has workers: each step seen is the first of an epoch."""
+    steps = subject.recording.steps
+    epochs = steps.epoch[~steps.replayed] if len(steps.epoch) == len(steps.replayed) else steps.epoch
+    if not subject.num_workers or len(epochs) < _LEAST_STEPS or not (np.diff(epochs) > 0).all():
+        return
     for taking in subject.places.takings:
-        if not taking.starts_workers:
+        if "next" not in taking.text:  # else it may be an epoch of one batch
             continue
         is_persistent = subject.samples.argument("persistent_workers", False)
         begins = "asks for new batches ahead" if is_persistent else "starts them again"
@@ -37,10 +41,9 @@ def find_iterator_each_step(subject: ScriptSubject) -> Iterator[Finding]:
 
 
 def find_loader_each_epoch(subject: ScriptSubject) -> Iterator[Finding]:
-    """Find a DataLoader that is made in the loop of epochs, from what does not change there."""
-    if not subject.num_workers:
-        return
-    for line in dict.fromkeys(line for taking in subject.places.takings for line in taking.loaders):
+    """Find a DataLoader that is made anew for each epoch, of the same dataset."""
+    line, epochs = subject.places.made, len(subject.places.epoch_starts_ns)
+    if subject.num_workers and line is not None and epochs <= subject.recording.loaders:
         workers = counted(subject.num_workers, "worker")
         text = f"The loader is made anew in each epoch, so {workers} start again, and nothing is loaded ahead."
         advice = (
@@ -65,7 +68,7 @@ def find_held_batches(subject: ScriptSubject) -> Iterator[Finding]:
     batches = counted(count, "batch")
     for taking in subject.places.takings:
         text = taking.text
-        if taking.kind == "all" and nbytes >= _LEAST_NBYTES:
+        if text.startswith(("list(", "tuple(")) and nbytes >= _LEAST_NBYTES:
             what = f"{text} holds {batches} in memory, and the first step waits until the last one is loaded."
             advice = "Iterate the loader itself: for batch in loader."
         elif taking.is_cycled and (nbytes >= _LEAST_NBYTES or _shuffles(subject.samples.loader)):

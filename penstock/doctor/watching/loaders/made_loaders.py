@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.datasets.user_code import is_user_file
+from penstock.doctor.watching.steps.source import SourceLine
 
 __all__ = ["MadeLoaders"]
 
@@ -66,6 +67,16 @@ class MadeLoaders:
         if new is None or old is None or not new.places or new.places != old.places:
             return False
         return bool(began_ns) and new.made_ns > began_ns and _find_common_traits(loader) == _find_common_traits(former)
+
+    def find_repetition(self, loader: object, former: object) -> SourceLine | None:
+        """Return where a loader was made that might be the former one: of one dataset, in an order of torch's own."""
+        place, attributes = self.find_place(loader), vars(loader)
+        is_same = attributes.get("dataset") is vars(former).get("dataset")
+        kind = type(attributes.get("sampler"))
+        if place is None or not is_same or kind.__module__ != "torch.utils.data.sampler":
+            return None
+        line = list(place[0].co_positions())[place[1] // 2][0]
+        return SourceLine.of(place[0], line or place[0].co_firstlineno)
 
     def _find(self, loader: object) -> _Making | None:
         making = self._makings.get(id(loader))

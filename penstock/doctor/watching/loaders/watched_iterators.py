@@ -110,7 +110,7 @@ class WatchedIterator:
         if watch.thread_trial.begun_ns and watch.thread_trial.goes_on(asked, epoch):
             return self._take()[0]
         if not epoch.delivered:
-            watch.places.note(watch.loader, epoch.started_ns)
+            watch.places.note(self, epoch.started_ns)
         return self._begin_step(watch.begin_wait())
 
     def _take(self) -> tuple[object, int]:
@@ -148,7 +148,7 @@ class WatchedIterator:
             watch.replayed = ReplayedBatch(batch)
         watch.begin_step(step, epoch, is_detailed=is_detailed)
         if is_detailed:
-            watch.places.begin_step(watch.loader, batch, len(watch.steps))
+            watch.places.begin_step(batch, len(watch.steps))
         return batch
 
     # the fixed-data test

@@ -11,21 +11,24 @@ Nothing of the script is kept but lines. A place that was seen before costs one 
 
 from __future__ import annotations
 
+import gc
 import inspect
+import itertools
 import logging
 import sys
 import threading
 import types
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.datasets.user_code import is_user_file
 from penstock.doctor.watching.batch_layout import BatchParts, describe_batch
+from penstock.doctor.watching.steps.source import SourceLine
 
 if TYPE_CHECKING:
-    from penstock.doctor.watching.steps.taking import Taking
     from penstock.doctor.watching.steps.torch_calls import ObservedSteps
 
-__all__ = ["BatchPlaces"]
+__all__ = ["BatchPlaces", "Taking"]
 
 _logger = logging.getLogger(__name__)
 _MOST_PLACES: Final = 8
@@ -37,6 +40,15 @@ _PASSING: Final = (
 _COPYING: Final = ("penstock.torch.device",)
 _SEEN_STEPS: Final = (2, 3)
 _MOST_LOOKS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """How batches are taken at one place."""
+
+    line: SourceLine  # where
+    text: str  # the expression
+    is_cycled: bool  # whether batches come through ``itertools.cycle``
 
 
 class BatchPlaces:
@@ -54,6 +66,8 @@ class BatchPlaces:
         Of the first batch.
     epoch_starts_ns : list of int
         How long the start of each epoch took, workers included.
+    made : SourceLine, optional
+        Where the loader is made, if it is made anew each time, of the same dataset.
     steps : ObservedSteps, optional
         What was seen in steps; None before the first, and where torch is not imported.
     """
@@ -64,24 +78,17 @@ class BatchPlaces:
         self.passes_library = False
         self.layout: BatchParts | None = None
         self.epoch_starts_ns: list[int] = []
+        self.made: SourceLine | None = None
         self.steps: ObservedSteps | None = None
         self._seen: set[tuple[types.CodeType, int]] = set()
 
-    def note(self, loader: object, started_ns: int) -> None:
-        """Look at the functions that ask for an epoch's first batch now.
-
-        Parameters
-        ----------
-        loader : DataLoader
-            The loader.
-        started_ns : int
-            How long the start of the epoch took.
-        """
+    def note(self, iterator: object, started_ns: int) -> None:
+        """Look at the functions that ask ``iterator``, whose start took so long, for an epoch's first batch now."""
         self.epoch_starts_ns.append(started_ns)
         if "torch" not in sys.modules:  # no rule applies
             return
         try:
-            self._look(loader, _list_frames(inspect.currentframe()))
+            self._look(iterator, _list_frames(inspect.currentframe()))
         except Exception:  # an object of the user may not like to be looked at: the script goes on
             _logger.debug("the place of a batch could not be seen", exc_info=True)
 
@@ -93,8 +100,8 @@ class BatchPlaces:
             _logger.debug("a batch could not be described", exc_info=True)
             self.layout = BatchParts("other")
 
-    def begin_step(self, loader: object, batch: object, number: int) -> None:  # noqa: ARG002  # a step of this loader
-        """The script gets ``batch``, the ``number``th of ``loader``, from 1."""
+    def begin_step(self, batch: object, number: int) -> None:
+        """The script gets ``batch``, the ``number``th of the loader, from 1."""
         if "torch" not in sys.modules:
             return
         from penstock.doctor.watching.steps.torch_calls import ObservedSteps, note_batch
@@ -119,8 +126,8 @@ class BatchPlaces:
         if self.steps is not None:
             self.steps.end()
 
-    def _look(self, loader: object, frames: list[types.FrameType]) -> None:
-        from penstock.doctor.watching.steps.taking import describe_taking
+    def _look(self, iterator: object, frames: list[types.FrameType]) -> None:
+        from penstock.doctor.watching.steps.events import line_of, text_of
 
         users = [frame for frame in frames if is_user_file(frame.f_code.co_filename)][:_MOST_PLACES]
         if not users or (users[0].f_code, users[0].f_lasti) in self._seen or len(self._seen) >= _MOST_PLACES:
@@ -129,9 +136,9 @@ class BatchPlaces:
         self.files |= {frame.f_code.co_filename for frame in users}
         passes_library = not all(_passes_batches(frame) for frame in frames[: frames.index(users[0])])
         self.passes_library = self.passes_library or passes_library
-        taking = describe_taking(users, loader)
-        if taking is not None and not (passes_library and taking.kind == "other"):
-            self.takings.append(taking)
+        if not passes_library:
+            is_cycled = any(type(holder) is itertools.cycle for holder in gc.get_referrers(iterator))
+            self.takings.append(Taking(line_of(users[0]), text_of(users[0]), is_cycled))
 
 
 def _list_frames(frame: types.FrameType | None) -> list[types.FrameType]:

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from penstock.datasets.user_code import is_user_file
-from penstock.doctor.watching.steps.source import find_position, name_lines, read_text
+from penstock.doctor.watching.steps.source import SourceLine, find_position, read_text
 
-__all__ = ["Cast", "EventKind", "ScriptEvent", "SourceLine", "find_caller", "line_of", "text_of"]
+__all__ = ["Cast", "EventKind", "ScriptEvent", "find_caller", "line_of", "text_of"]
 
 EventKind = Literal["copy", "cast", "wait", "cleanup", "tensor", "join"]
 _LOADERS: Final = "penstock.doctor.watching.loaders.watched_iterators"
@@ -24,18 +24,6 @@ _PASSED: Final = (
 )  # fmt: skip
 """Modules between the user's line and torch that do what the line says."""
 _TEXT: Final = 60
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A line of the script: its path, its number from 1, and the function that it is in, empty at the top level."""
-
-    file: str
-    line: int
-    function: str = ""
-
-    def __str__(self) -> str:
-        return name_lines(self.function, self.file, [self.line])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +86,8 @@ def find_caller() -> types.FrameType | None:
 
 def line_of(frame: types.FrameType) -> SourceLine:
     """Return where a function is now."""
-    names = [name for name in frame.f_code.co_qualname.split(".") if not name.startswith("<")]
     line = find_position(frame)[0]
-    return SourceLine(frame.f_code.co_filename, line if line > 0 else frame.f_lineno, ".".join(names))
+    return SourceLine.of(frame.f_code, line if line > 0 else frame.f_lineno)
 
 
 def text_of(frame: types.FrameType, most: int = _TEXT) -> str:

@@ -1,4 +1,4 @@
-"""The source of a script's files as syntax trees: expressions by their position, and the loops around them."""
+"""The source of a script's files: functions by their first lines, expressions by their position."""
 
 from __future__ import annotations
 
@@ -6,25 +6,39 @@ import ast
 import itertools
 import linecache
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Final
 
-__all__ = [
-    "COMPREHENSIONS", "LOOPS", "Position", "SourceFile", "find_position", "name_lines", "read_source", "read_text",
-]  # fmt: skip
+__all__ = ["Position", "SourceFile", "SourceLine", "find_position", "name_lines", "read_source", "read_text"]
 
 Position = tuple[int, int, int, int]
 """First line, last line, first column, last column; -1 where unknown."""
-LOOPS: Final = (ast.For, ast.While, ast.AsyncFor)
-COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def name_lines(function: str, file: str, lines: Iterable[int]) -> str:
     """Lines of a file, in a function, as findings name them."""
     place = f"{Path(file).name}, line {', '.join(map(str, lines))}"
     return f"{function} ({place})" if function else place
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the script: its path, its number from 1, and the function that it is in, empty at the top level."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    @classmethod
+    def of(cls, code: types.CodeType, line: int) -> SourceLine:
+        """Return a line of a function's code."""
+        names = [name for name in code.co_qualname.split(".") if not name.startswith("<")]
+        return cls(code.co_filename, line, ".".join(names))
+
+    def __str__(self) -> str:
+        return name_lines(self.function, self.file, [self.line])
 
 
 class SourceFile:
@@ -35,22 +49,6 @@ class SourceFile:
 
     def __init__(self, name: str, tree: ast.Module) -> None:
         self.name, self.tree = name, tree
-        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-
-    def find_expression(self, position: Position) -> ast.expr | None:
-        """Return the outermost expression of exactly this position, as ``code.co_positions`` gives it.
-
-        Until Python 3.11, the position of a step of a loop is the whole loop; then this is what is iterated.
-        """
-        line, last, column, last_column = position
-        for node in ast.walk(self.tree):  # breadth first
-            if (
-                isinstance(node, (ast.expr, ast.For, ast.AsyncFor))
-                and (node.lineno, node.end_lineno) == (line, last)
-                and (node.col_offset, node.end_col_offset) == (column, last_column)
-            ):
-                return node if isinstance(node, ast.expr) else node.iter
-        return None
 
     def find_function(self, code: types.CodeType) -> ast.AST | None:
         """Return the definition of a function.
@@ -71,23 +69,6 @@ class SourceFile:
             elif isinstance(node, ast.Lambda):
                 found.setdefault((node.lineno, "<lambda>"), []).append(node)
         return found
-
-    def parents(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield what a node is in, from the inside outwards."""
-        while (parent := self._parents.get(node)) is not None:
-            yield parent
-            node = parent
-
-    def enclosing_loop(self, node: ast.AST) -> ast.For | ast.While | ast.AsyncFor | None:
-        """Return the innermost loop of the same function whose body has the node."""
-        inner = node
-        for parent in self.parents(node):
-            if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-                return None
-            if isinstance(parent, LOOPS) and (inner in parent.body or inner is getattr(parent, "test", None)):
-                return parent
-            inner = parent
-        return None
 
     def is_in_branch(self, line: int) -> bool:
         """Return whether a line is in one of two branches of a condition."""

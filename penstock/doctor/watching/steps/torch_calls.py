@@ -28,8 +28,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from penstock.datasets.user_code import is_user_file
-from penstock.doctor.watching.steps.events import EventKind, ScriptEvent, SourceLine, find_caller, line_of, text_of
+from penstock.doctor.watching.steps.events import EventKind, ScriptEvent, find_caller, line_of, text_of
 from penstock.doctor.watching.steps.known_tensors import KnownTensors, find_cast, find_copied_arrays, list_tensors
+from penstock.doctor.watching.steps.source import SourceLine
 
 __all__ = ["ObservedSteps", "note_batch"]
 
