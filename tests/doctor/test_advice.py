@@ -43,7 +43,7 @@ def record(script: Script, nbytes: int = 0, **changes: Any) -> Recording:
     """A recording of ``script`` with changed settings, and batches of ``nbytes``."""
     recording = simulate(script, batches=100)
     recording.settings = replace(recording.settings, **changes)
-    recording.events["nbytes"][recording.events["stage"] == 4] = nbytes or -1
+    recording.events["nbytes"][recording.events["stage"] == 3] = nbytes or -1
     return recording
 
 
@@ -214,29 +214,6 @@ def test_disks(disk: dict[str, Any], words: str) -> None:
 
     assert bool(found) == bool(words)
     assert all(words in candidate.reason for candidate in found)
-
-
-def test_page_cache_that_is_too_small() -> None:
-    """A dataset of which much comes from the disk, and that is larger than the memory."""
-    recording = record(READING)
-    recording.machine["memory"] = {"usable_bytes": 1 << 30}
-    assert candidates("page-cache", recording) == []
-    recording.usage[1].read_bytes = 100 << 20  # of some 800 samples of 100,000
-
-    assert "memory" in candidates("page-cache", recording)[0].change
-
-
-def test_small_shards(tmp_path: Path) -> None:
-    """Shards of some kilobytes are named; one that is large is not."""
-    paths = [tmp_path / f"{number}.tar" for number in range(3)]
-    for path in paths:
-        path.write_bytes(bytes(10_000))
-    loader = SimpleNamespace(dataset=SimpleNamespace(urls=[str(path) for path in paths]))
-
-    assert "0.0 MB" in candidates("shard-size", record(READING), loader)[0].reason
-    with paths[0].open("r+b") as file:
-        file.truncate(1 << 30)
-    assert candidates("shard-size", record(READING), loader) == []
 
 
 def test_large_images() -> None:

@@ -255,8 +255,6 @@ def test_torch_loaders_are_seen(name: str) -> None:
         indices = set(samples["index"].tolist())
         assert indices <= set(range(48))
     assert len(events_of(recording, "collate")) > 0
-    sent = events_of(recording, "transport")
-    assert ({-1, 0} <= set(sent["worker"].tolist())) if workers else not len(sent)
 
 
 @pytest.mark.parametrize(
@@ -349,8 +347,9 @@ def test_a_slow_sample_is_found(library: str) -> None:
 
     samples, read = events_of(recording, SAMPLE), events_of(recording, "read")
     assert samples["index"].tolist().count(22) == 1
-    slow = samples["batch"][samples["index"] == 22]
-    assert (read["end"] - read["start"])[read["batch"] == slow].sum() >= SEEN_NS
+    [slow] = samples[samples["index"] == 22]
+    assert slow["end"] - slow["start"] >= SEEN_NS
+    assert (read["end"] - read["start"])[read["batch"] == slow["batch"]].sum() > SEEN_NS / 2
     assert recording.keys[22] == "folder/22.jpg"
 
 

@@ -134,7 +134,7 @@ class Situation:
     def batch_nbytes(self) -> float:
         """Return the number of bytes of a batch; 0 if unknown."""
         events = self.recording.events
-        known = events[(events["nbytes"] > 0) & (events["stage"] == WORK_STAGES.index("transport"))]
+        known = events[(events["nbytes"] > 0) & (events["stage"] == WORK_STAGES.index("collate"))]
         return float(np.median(known["nbytes"])) if len(known) else float(self.nbytes)
 
     def find_stragglers(self) -> Stragglers | None:

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.doctor.trials.changed_loader import Change, apply_change
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "NBYTES", "EmulatedTrainer", "StepShape", "TrialOrder", "drain"]
 
 BATCH_TAKEN: Final = "batch"
-"""Seconds of the clock follow, and those until now in which the draining thread computed, and lacked a core."""
+"""Seconds of the clock follow."""
 EPOCH_BEGUN: Final = "epoch"
 """Seconds of the clock follow."""
 NBYTES: Final = "nbytes"
@@ -70,7 +69,7 @@ def drain(loader: WatchedLoader, order: TrialOrder, send: Send) -> None:
         for batch in iterator:
             taken += 1
             now = order.clock()
-            send(BATCH_TAKEN, now, time.thread_time(), _read_run_delay())
+            send(BATCH_TAKEN, now)
             if taken == 1:
                 send(NBYTES, count_bytes(batch))
             if taken == first_round:
@@ -111,14 +110,6 @@ def _replace_held_locks() -> None:
             held._semlock = type(held)(ctx=context)._semlock  # noqa: SLF001
             held._make_methods()  # noqa: SLF001
     gc.freeze()
-
-
-def _read_run_delay() -> float:
-    """Seconds in which this process's main thread could have run, but had no core; 0 where that is not known."""
-    try:
-        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 class EmulatedTrainer:

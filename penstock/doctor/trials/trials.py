@@ -8,11 +8,8 @@ writes here too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
-
-import numpy as np
-import numpy.typing as npt
 
 from penstock.doctor.machine.process_counters import read_pss
 from penstock.doctor.trials.forked_child import find_members, read_child
@@ -34,11 +31,6 @@ class Trial:
     delivered in time."""
     batches: int  # delivered in all
     error: str = ""  # why it failed; empty if it did not
-    taken_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    cpu_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    delay_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    """``taken_s``, ``cpu_s`` and ``delay_s``: (batches,): when each batch was taken; until then, processor time of the
-    draining thread, and time in which it had no core."""
     batch_nbytes: int = 0  # of the first batch's arrays
     worker_pss_bytes: int = 0
     """Memory of one worker, shared pages divided; 0 without worker processes, or if it was not measured."""
@@ -57,19 +49,17 @@ def run_trial(loader: WatchedLoader, order: TrialOrder, *, measure_memory: bool 
             memory.append(_measure_worker_pss(group))
 
     lines, error = read_child(lambda send: drain(loader, order, send), order.limit_s, read_memory)
-    taken, epochs, nbytes = list[tuple[float, ...]](), list[tuple[float, int]](), 0
+    taken, epochs, nbytes = list[float](), list[tuple[float, int]](), 0
     for kind, *values in lines:
         numbers = cast("list[float]", values)
         if kind == BATCH_TAKEN:
-            taken.append(tuple(numbers))
+            taken.append(numbers[0])
         elif kind == EPOCH_BEGUN:
             epochs.append((numbers[0], len(taken)))
         elif kind == NBYTES:
             nbytes = int(numbers[0])
-    times = np.array(taken, np.float64).reshape(-1, 3).T
     workers = max(order.change.count_workers(loader), 1)
-    rate = _measure_rate(times[0].tolist(), epochs, workers)
-    return Trial(rate, len(taken), error, times[0], times[1], times[2], nbytes, sum(memory))
+    return Trial(_measure_rate(taken, epochs, workers), len(taken), error, nbytes, sum(memory))
 
 
 def _measure_worker_pss(group: int) -> int:

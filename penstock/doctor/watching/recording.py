@@ -64,11 +64,10 @@ EVENT: Final = np.dtype(
 read, decode,         A part of the samples of a batch, by the same worker. The time of all of them is measured, and
 augment               divided by what was seen on the stack, or by the dataset's own trace.
 collate               The call of ``collate_fn``.
-transport             Of a worker: encoding the batch. Of the main process: receiving and decoding it. ``nbytes`` of the
-                      batch. Cost of a sample: all of them, divided by the samples of the batches.
-``BATCH``             A worker's time from a task to its batch; ``samples`` of the batch. torch's workers encode batches
-                      beside it, in another thread; penstock's within it. Where batches are short, only some of them
-                      have events.
+transport             Of penstock's loaders: encoding a batch in a worker, and receiving it in the main process. Cost of
+                      a sample: all of them, divided by the samples of the batches.
+``BATCH``             A worker's time from a task to its batch; ``samples`` of the batch. penstock's workers encode it
+                      within. Where batches are short, only some of them have events.
 ====================  ==================================================================================================
 """
 

@@ -21,8 +21,6 @@ class WatchedProcess:
 
     Attributes
     ----------
-    started_ns : int
-        When it was watched first; 0 before.
     uses_device : bool
         Whether the script has begun to use CUDA, as far as :meth:`start` has seen.
     """
@@ -32,7 +30,6 @@ class WatchedProcess:
         self.sampler = StackSampler()
         self.usage: UsageSampler | None = None
         self.uses_device = False
-        self.started_ns = 0
         self._is_running = False
         self._threads: dict[int, SampledThread] = {}
         self._recorders: list[WorkRecorder] = []
@@ -43,7 +40,7 @@ class WatchedProcess:
         if self._is_running:
             return
         if self.usage is None:
-            self.started_ns, self.usage = time.perf_counter_ns(), UsageSampler(self.pid)
+            self.usage = UsageSampler(self.pid)
         self._is_running = True
         self.sampler.start()
         self.usage.start()

@@ -28,8 +28,6 @@ CANDIDATES.register("threads-as-workers", "penstock.doctor.judge.advice.loader_a
 CANDIDATES.register("pin_memory", "penstock.doctor.judge.advice.loader_arguments:find_pin_memory")
 CANDIDATES.register("packing", "penstock.doctor.judge.advice.stored_samples:find_packing")
 CANDIDATES.register("readahead", "penstock.doctor.judge.advice.stored_samples:find_readahead")
-CANDIDATES.register("page-cache", "penstock.doctor.judge.advice.stored_samples:find_page_cache")
-CANDIDATES.register("shard-size", "penstock.doctor.judge.advice.stored_samples:find_shard_size")
 CANDIDATES.register("resize-when-packing", "penstock.doctor.judge.advice.stored_samples:find_resize_when_packing")
 CANDIDATES.register("scaled-decoding", "penstock.doctor.judge.advice.stored_samples:find_scaled_decoding")
 CANDIDATES.register("seek-tables", "penstock.doctor.judge.advice.stored_samples:find_seek_tables")

@@ -19,19 +19,14 @@ from penstock.stores.common.seek_table_file import seek_table_path
 
 __all__ = [
     "find_packing",
-    "find_page_cache",
     "find_readahead",
     "find_resize_when_packing",
     "find_scaled_decoding",
     "find_seek_tables",
-    "find_shard_size",
 ]
 
 _MUCH: Final = 1.1
 """What the absence of a stage brings, from which on a fact of it is told."""
-_SHARD_SIZE_SMALL: Final = 32 << 20
-_SHARD_SIZE_MOST: Final = 1000
-_SHARD_SIZE_ENDINGS: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 _RESIZE_WHEN_PACKING_LARGE: Final = 300_000
 _RESIZE_WHEN_PACKING_NEEDED: Final = 60_000
 """Encoded bytes of a photograph whose short side has 256 pixels, rounded up."""
@@ -79,26 +74,6 @@ def reads_a_store(situation: Situation) -> bool:
     return situation.recording.settings.dataset == "StoreDataset"
 
 
-def find_page_cache(situation: Situation) -> Iterator[Advice]:
-    """Tell a smaller dataset if the processes read from the disk what would be in memory if there were room."""
-    recording = situation.recording
-    memory = recording.machine.get("memory") or {}
-    usable = memory.get("usable_bytes") or memory.get("total_bytes") or 0
-    samples = float(situation.recording.steps.samples.sum())
-    read = sum(usage.read_bytes for usage in recording.usage)
-    if not usable or not samples or recording.settings.length <= 0 or situation.brings("read") < _MUCH:
-        return
-    dataset = read / samples * recording.settings.length
-    if dataset < 0.8 * usable:
-        return
-    yield Advice(
-        "page-cache",
-        "make the dataset smaller than the memory: resize images when they are packed, or use shards of it in turn",
-        f"{read / samples / 1e3:.0f} kB of a sample come from the disk, {dataset / 1e9:.0f} GB for the dataset, and "
-        f"{usable / 1e9:.0f} GB of memory can be used.",
-    )
-
-
 def find_readahead(situation: Situation) -> Iterator[Advice]:
     """Tell a local disk if reading limits, and the dataset is on a rotating disk or in a network file system."""
     if situation.brings("read") < _MUCH or situation.idle_share("read") < 0.3 or situation.recording.remote:
@@ -137,36 +112,6 @@ def _holds_coefficients(store: Store) -> bool:
     with contextlib.suppress(PenstockError):
         return bytes(store.blobs("image", [0])[0] or b"").startswith(COEFFICIENTS)
     return False
-
-
-def find_shard_size(situation: Situation) -> Iterator[Advice]:
-    """Tell larger shards if reading limits, and the loader's dataset reads tar shards of a few megabytes."""
-    sizes = _shard_sizes(getattr(situation.loader, "dataset", None))
-    if not sizes or situation.brings("read") < _MUCH:
-        return
-    mean = sum(sizes) / len(sizes)
-    if mean > _SHARD_SIZE_SMALL:
-        return
-    yield Advice(
-        "shard-size",
-        "write shards of 100 MB or more",
-        f"Shards have {mean / 1e6:.1f} MB on average, so that a reader opens one often.",
-    )
-
-
-def _shard_sizes(dataset: object) -> list[int]:
-    """Sizes of the tar files that attributes of the dataset, or of its store, name."""
-    paths: list[str] = []
-    for holder in (dataset, getattr(dataset, "store", None)):
-        for value in list(getattr(holder, "__dict__", {}).values()):
-            values = value if isinstance(value, (list, tuple)) else [value]
-            paths += [str(path) for path in values[:_SHARD_SIZE_MOST] if isinstance(path, (str, Path))]
-    sizes = []
-    for path in dict.fromkeys(paths):
-        if path.endswith(_SHARD_SIZE_ENDINGS):
-            with contextlib.suppress(OSError, ValueError):
-                sizes.append(Path(path).stat().st_size)
-    return sizes
 
 
 def find_resize_when_packing(situation: Situation) -> Iterator[Advice]:

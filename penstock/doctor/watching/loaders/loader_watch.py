@@ -10,7 +10,6 @@ Other loaders that are used within a step (a validation inside the training loop
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ import numpy.typing as npt
 
 from penstock.doctor.machine.step_events import StepEvents
 from penstock.doctor.watching.batch_copies import ReplayedBatch
-from penstock.doctor.watching.event_file import Control, EventList, make_row
+from penstock.doctor.watching.event_file import Control, EventList
 from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 from penstock.doctor.watching.recording import StepTimes
 from penstock.doctor.watching.stack_sampling import Activity
@@ -131,7 +130,6 @@ class LoaderWatch:
         self._device_events = StepEvents()
         self._others: list[int] = []  # when other loaders were first asked, and last gave a batch, within the step
         self._details, self._chosen = DetailChoice(), (0, 0)  # steps then, and time
-        self._receiver = (0, 0)  # a thread that waits for a batch, and its processor time until now
 
     # epochs
 
@@ -148,30 +146,15 @@ class LoaderWatch:
 
     # steps
 
-    def begin_wait(self) -> bool:
-        """The script asks for a batch. Returns whether this step is observed in detail; with a device each one is."""
-        is_detailed = self._details.left <= 0 or self.process.uses_device
-        if is_detailed:
-            self._receiver = threading.get_ident(), time.thread_time_ns()
-        return is_detailed
-
-    def note_received(self, number: int, samples: int, nbytes: int, begun_ns: int) -> None:
-        """A batch of a worker process has been received, by the thread that calls this; it was unpickled from then on.
-
-        A thread that waits for batches uses the processor only to receive them.
-        """
-        ended = time.perf_counter_ns()
-        thread, cpu = self._receiver
-        if thread == threading.get_ident():
-            self._receiver = thread, time.thread_time_ns()
-            begun_ns = min(begun_ns, ended - (self._receiver[1] - cpu))
-        self.sink.add([make_row("transport", -1, number, begun_ns, ended, nbytes=nbytes, samples=samples)])
+    def sees_detail(self) -> bool:
+        """Return whether the step that begins is observed in detail; with a device each one is."""
+        return self._details.left <= 0 or self.process.uses_device
 
     def begin_step(self, step: ScriptStep, epoch: EpochWatch, *, is_detailed: bool) -> None:
         """The script gets the batch of ``step``, which is the last one of the epoch."""
         self.steps.append(step)
         self._next_number = max(self._next_number, step.number + 1)
-        self._others, self._receiver = [], (0, 0)
+        self._others = []
         self._open = step, epoch, is_detailed
         step.start = self._activity.since = time.perf_counter_ns()
         if is_detailed:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, cast
 import torch.utils.data.dataloader as torch_dataloader
 
 from penstock.doctor.watching.loaders.loader_watch import EpochWatch, LoaderWatch
-from penstock.doctor.watching.loaders.torch_worker import BuildRecording, RecordedDataset, receivers
+from penstock.doctor.watching.loaders.torch_worker import BuildRecording, RecordedDataset
 from penstock.doctor.watching.loaders.watched_iterators import watch_iter
 from penstock.doctor.watching.work_recorder import WorkRecorder
 
@@ -80,14 +80,6 @@ def _record_builds(watcher: Watcher, watch: LoaderWatch, epoch: EpochWatch) -> d
         work = WorkRecorder(watch.sink, -1, watch.process.current_thread())
         recording.record_here(work, lambda: not watcher.is_here())
         return ours
-    name = str(watch.folder)
-
-    def note_received(number: int, samples: int, nbytes: int, begun_ns: int) -> None:
-        if watcher.is_here():
-            watch.note_received(number, samples, nbytes, begun_ns)
-
-    receivers[name] = note_received
-    watcher.undo(lambda: receivers.pop(name, None))
     return {**ours, "worker_init_fn": recording.start}
 
 

@@ -4,27 +4,23 @@
 
     loader's dataset, collate_fn, worker_init_fn  ──  while iter(loader) is called: RecordedDataset, collate, start
     torch's worker loop     start(worker) ── dataset[index] ... ── collate(samples) ──> batch    events ──> file
-    feeder thread           Parcel(batch) is pickled: tensors are written to shared memory
-    main process            it is unpickled: the batch itself
 
 Torch calls what it finds in the loader, so nothing of torch is replaced. ``get_worker_info().dataset`` and the user's
-own references are the dataset itself. Random states are not touched: the same batches come in the same order.
+own references are the dataset itself. Random states are not touched: the same batches come in the same order. What
+torch sends is the batch itself; what sending costs, trials say.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 import torch.utils.data
 
 from penstock.doctor.watching.batch_layout import count_bytes
-from penstock.doctor.watching.event_file import Control, make_row
+from penstock.doctor.watching.event_file import Control
 from penstock.doctor.watching.stack_sampling import StackSampler
 from penstock.doctor.watching.work_recorder import WorkRecorder, open_recorder
 
@@ -33,10 +29,7 @@ if TYPE_CHECKING:
 
     Function = Callable[..., object]
 
-__all__ = ["BuildRecording", "RecordedDataset", "receivers"]
-
-receivers: Final[dict[str, Callable[[int, int, int, int], None]]] = {}
-"""Told of a batch that is received, by the folder of its loader: number, samples, bytes, when it began to be read."""
+__all__ = ["BuildRecording", "RecordedDataset"]
 
 
 class BuildRecording:
@@ -74,9 +67,6 @@ class BuildRecording:
             self._init(worker)
 
     def _record_worker(self, work: WorkRecorder) -> None:
-        with contextlib.suppress(ImportError):
-            # torch imports it while its feeder thread pickles, where an import may fail (CPython issue 106176).
-            importlib.import_module("torch.nested._internal.nested_tensor")
         control, sampler = Control(self._folder / "control"), StackSampler()
         sampler.watch_thread(work.thread)
         sampler.start()
@@ -132,7 +122,7 @@ class BuildRecording:
         work.end_collation(count, nbytes)
         work.end_batch(count, nbytes)
         work.leave_batch()
-        return batch if work.worker < 0 else Parcel(batch, work, str(self._folder), count, nbytes)
+        return batch
 
 
 class _Samples(Protocol):
@@ -231,42 +221,3 @@ class RecordedStream:
             raise
         self._place += 1
         return sample
-
-
-class Parcel:
-    """A batch on its way to the main process, where it is the batch itself: times how it is pickled and unpickled."""
-
-    def __init__(self, batch: object, work: WorkRecorder, receiver: str, samples: int, nbytes: int) -> None:
-        self._batch, self._work, self._number = batch, work, work.batch
-        self._receiver, self._samples, self._nbytes = receiver, samples, nbytes
-        self._start = self._cpu = 0
-
-    def __reduce__(self) -> tuple[Function, tuple[object, ...]]:
-        self._start, self._cpu = time.perf_counter_ns(), time.thread_time_ns()
-        facts = self._receiver, self._number, self._samples, self._nbytes
-        return _open_parcel, (*facts, _Now(), self._batch, _Now(self.end))
-
-    def end(self) -> None:
-        """Note that the whole batch is pickled."""
-        cpu, end = time.thread_time_ns() - self._cpu, time.perf_counter_ns()
-        work = self._work
-        facts = {"cpu": cpu, "nbytes": self._nbytes, "samples": self._samples}
-        work.sink.add([make_row("transport", work.worker, self._number, self._start, end, **facts)])
-
-
-class _Now:
-    """An object that unpickles to the time at which it is unpickled. ``call`` is called when it is pickled."""
-
-    def __init__(self, call: Callable[[], None] = lambda: None) -> None:
-        self._call = call
-
-    def __reduce__(self) -> tuple[Callable[[], int], tuple[()]]:
-        self._call()
-        return time.perf_counter_ns, ()
-
-
-def _open_parcel(receiver: str, number: int, samples: int, nbytes: int, begun_ns: int, batch: object, _: int) -> object:
-    note = receivers.get(receiver)
-    if note is not None:
-        note(number, samples, nbytes, begun_ns)
-    return batch

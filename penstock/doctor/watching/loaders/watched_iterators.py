@@ -111,7 +111,7 @@ class WatchedIterator:
             return self._take()[0]
         if not epoch.delivered:
             watch.places.note(self, epoch.started_ns)
-        return self._begin_step(watch.begin_wait())
+        return self._begin_step(watch.sees_detail())
 
     def _take(self) -> tuple[object, int]:
         """Return the next batch, and its samples as far as they are known."""
