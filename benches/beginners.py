@@ -2,13 +2,13 @@
 
 Thirty scripts in ``planted/beginners``, written as in first projects and blog posts, and twelve in
 ``planted/strangers``, all without a look at the doctor's rules. Each is copied and run by ``penstock doctor --fix
---write``; then the copy is timed as it was and as it is then, in turns. A fix counts as right if it was written into the
-file, makes the script faster by 5 % or more, and by what the doctor measured within 20 %. A stage counts as right by the
-author's word, and, apart, if it is that whose absence brings most.
+--write``; then the copy is timed as it was and as it is then, in turns. A fix counts as right if it was written into
+the file, makes the script faster by 5 % or more, and by what the doctor measured within 20 %. A stage counts as right
+by the author's word, and, apart, if it is that whose absence brings most.
 
-What was found is kept in ``--results`` after each script, and the next call goes on with what is missing. So it can be
-run in pieces (``--minutes``), on a quiet machine: three repetitions of all take hours. Needs torchvision, OpenCV, pandas,
-h5py, pyarrow, SciPy.
+What was found is kept in ``--results`` after each script, and the next call goes on with what is missing. So it can
+be run in pieces (``--minutes``), on a quiet machine: three repetitions of all take hours. Needs torchvision, OpenCV,
+pandas, h5py, pyarrow, SciPy.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def run_missing(
     wanted: Iterable[tuple[str, int]], results: Path, minutes: float, find: Callable[[str], dict[str, Any]],
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run what ``results`` does not have, a script and its repetition each, until the time is over; returns all of it."""
+    """Run what ``results`` does not have, scripts with their repetition, until the time is over; return all of it."""
     runs: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
     deadline = clock() + 60 * minutes
     for name, repetition in wanted:

@@ -184,19 +184,14 @@ def make_batch(batch: int) -> list[EventRow]:
 
 
 def test_costs_are_those_of_batches_in_detail() -> None:
-    """Costs per stage and sample, and their tails, do not depend on how many batches are observed in detail."""
+    """Costs per stage and sample do not depend on how many batches are observed in detail."""
     steps = make_steps(range(0, 60 * 20 * MS, 20 * MS))
     found = []
     for apart in (1, 5):
         events = [row for batch in range(0, 60, apart) for row in make_batch(batch)]
         recording = make_recording(events, steps)
         costs = cost_batches(recording)
-        found.append(
-            {
-                cost.stage: (cost.us_per_sample, cost.p50_us, cost.p99_us, cost.share)
-                for cost in cost_stages(recording, costs)
-            }
-        )
+        found.append({cost.stage: (cost.us_per_sample, cost.share) for cost in cost_stages(recording, costs)})
         assert costs.wall_ns["collate"].tolist() == pytest.approx([2 * MS] * (60 // apart - 2))
         assert costs.wall_ns["transport"].tolist() == pytest.approx([MS] * (60 // apart - 2))
         assert costs.wall_ns["decode"].tolist() == pytest.approx([4 * MS] * (60 // apart - 2))

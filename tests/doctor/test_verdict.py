@@ -89,7 +89,6 @@ def test_stages_have_costs_and_shares() -> None:
 
     assert stages["read"].us_per_sample == pytest.approx(1000, rel=0.1)
     assert stages["decode"].us_per_sample == pytest.approx(3000, rel=0.1)
-    assert stages["decode"].p99_us > 1.2 * stages["decode"].p50_us
     assert sum(cost.share for cost in stages.values()) == pytest.approx(1)
     assert stages["step"].us_per_sample == pytest.approx(10_000 / 8, rel=0.1)
 

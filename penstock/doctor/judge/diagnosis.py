@@ -28,8 +28,6 @@ class StageCost:
         One of :data:`penstock.doctor.watching.recording.STAGES`.
     us_per_sample : float
         Mean time of one sample, in microseconds, in the process that does it.
-    p50_us, p99_us : float
-        Of single samples (of batches divided by their samples, for collate, transport, copy and step).
     share : float
         Of the work of one sample on its way to the trainer, 0..1; 0 for wait, copy and step.
     is_estimated : bool
@@ -38,8 +36,6 @@ class StageCost:
 
     stage: str
     us_per_sample: float
-    p50_us: float
-    p99_us: float
     share: float
     is_estimated: bool = False
 

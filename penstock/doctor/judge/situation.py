@@ -118,11 +118,6 @@ class Situation:
         """Mean time of a sample in ``stage``."""
         return next((cost.us_per_sample * 1e3 for cost in self.stages if cost.stage == stage), 0.0)
 
-    def share(self, stage: str) -> float:
-        """Part of the loader's limiting time that ``stage`` takes."""
-        times = limiting_times(self)
-        return times.get(stage, 0.0) / max(sum(times.values()), 1.0)
-
     def idle_share(self, *stages: str) -> float:
         """Part of the time of ``stages`` in which they need no processor."""
         wall, cpu = (

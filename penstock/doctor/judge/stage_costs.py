@@ -28,7 +28,6 @@ __all__ = [
 ]
 
 _Times = npt.NDArray[np.float64]
-_Mask = npt.NDArray[np.bool_]
 _Events = npt.NDArray[np.void]
 _IN_SAMPLE: Final = ("read", "decode", "augment")
 _CODES: Final = {name: code for code, name in enumerate(STAGES)}
@@ -187,49 +186,26 @@ def _divide_whole(wall_ns: dict[str, _Times], cpu_ns: dict[str, _Times], whole_n
 def cost_stages(recording: Recording, costs: BatchCosts | None = None) -> list[StageCost]:
     """Return the cost of every stage that was observed, in the order a sample passes them."""
     costs = cost_batches(recording) if costs is None else costs
-    events, per_batch = recording.events, max(summarize_steps(recording).samples, 1.0)
+    per_batch = max(summarize_steps(recording).samples, 1.0)
     samples = max(float(costs.samples.sum()), 1.0)
     means = {stage: float(costs.wall_ns[stage].sum()) / samples for stage in WORK_STAGES}
     means["transport"] += costs.mean_receive_ns / per_batch
     total = sum(means.values()) or 1.0
-    result = []
-    for stage in WORK_STAGES:
-        if means[stage] <= 0:
-            continue
-        single = _single_costs(events, stage, costs, per_batch)
-        scale = means[stage] / max(float(single.mean()), 1e-9) if stage in _IN_SAMPLE and len(single) else 1.0
-        result.append(_cost(stage, means[stage], single * scale, means[stage] / total))
-    for stage, values in _main_process_costs(recording, per_batch):
-        if len(values) and values.any():
-            result.append(_cost(stage, float(values.mean()), values, 0.0))
-    return result
-
-
-def _single_costs(events: _Events, stage: str, costs: BatchCosts, per_batch: float) -> _Times:
-    """Times of whole samples; of batches divided by their samples for collate and transport."""
-    if stage in _IN_SAMPLE:
-        whole = events[events["stage"] == SAMPLE]
-        return np.asarray((whole["end"] - whole["start"]) / whole["samples"].clip(1), np.float64)
-    single = costs.wall_ns[stage] / costs.samples.clip(1)
-    if stage == "transport":
-        single = single + costs.mean_receive_ns / per_batch
-    return np.asarray(single, np.float64)
-
-
-def _main_process_costs(recording: Recording, per_batch: float) -> list[tuple[str, _Times]]:
-    steps = recording.steps
-    seen = ~steps.replayed
-    copy = steps.copy_ns[seen].clip(0)
+    steps, seen = recording.steps, ~recording.steps.replayed
+    copy_ns = steps.copy_ns[seen].clip(0)
+    others = {"wait": steps.wait_ns[seen], "copy": copy_ns, "step": steps.step_ns[seen] - copy_ns}
     return [
-        ("wait", steps.wait_ns[seen] / per_batch),
-        ("copy", copy / per_batch),
-        ("step", (steps.step_ns[seen] - copy) / per_batch),
+        *(
+            StageCost(stage, mean_ns / 1e3, mean_ns / total, is_estimated=stage in _IN_SAMPLE)
+            for stage, mean_ns in means.items()
+            if mean_ns > 0
+        ),
+        *(
+            StageCost(stage, float(times_ns.mean()) / per_batch / 1e3, 0.0)
+            for stage, times_ns in others.items()
+            if len(times_ns) and times_ns.any()
+        ),
     ]
-
-
-def _cost(stage: str, mean_ns: float, values_ns: _Times, share: float) -> StageCost:
-    p50, p99 = np.percentile(values_ns, [50, 99]) / 1e3 if len(values_ns) else (0.0, 0.0)
-    return StageCost(stage, mean_ns / 1e3, float(p50), float(p99), share, is_estimated=stage in _IN_SAMPLE)
 
 
 def find_slow_samples(recording: Recording) -> list[SlowSample]:

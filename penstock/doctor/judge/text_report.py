@@ -32,7 +32,7 @@ __all__ = [
     "format_stage",
 ]
 
-STAGE_COLUMNS = ("stage", "per sample", "half below", "99% below", "share")
+STAGE_COLUMNS = ("stage", "per sample", "share")
 ABSENCE_COLUMNS = ("without", "the script", "the loader")
 ESTIMATED = "* estimated: the whole sample is timed, its parts are found by stack sampling"
 _SAMPLES_SHOWN = 5
@@ -113,8 +113,8 @@ def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
 
 def format_stage(cost: StageCost) -> tuple[str, ...]:
     """Format a row of :data:`STAGE_COLUMNS`."""
-    times = (format_time_us(value) for value in (cost.us_per_sample, cost.p50_us, cost.p99_us))
-    return f"{cost.stage} *" if cost.is_estimated else cost.stage, *times, f"{cost.share:.0%}" if cost.share else ""
+    name = f"{cost.stage} *" if cost.is_estimated else cost.stage
+    return name, format_time_us(cost.us_per_sample), f"{cost.share:.0%}" if cost.share else ""
 
 
 def format_gain(ratio: float) -> str:
@@ -186,7 +186,7 @@ def _describe_step(recording: Recording) -> str:
 
 def _list_stages(stages: Sequence[StageCost]) -> list[str]:
     rows = [STAGE_COLUMNS, *map(format_stage, stages)] if stages else []
-    lines = [f"{name:<12}{mean:>12}{half:>12}{most:>12}{share:>8}".rstrip() for name, mean, half, most, share in rows]
+    lines = [f"{name:<12}{mean:>12}{share:>8}".rstrip() for name, mean, share in rows]
     return [*lines, *([ESTIMATED] if any(cost.is_estimated for cost in stages) else [])]
 
 

@@ -33,7 +33,6 @@ def read_counters(files: SystemFiles, pid: int) -> tuple[int, dict[str, int]] | 
     return int(words[19]) * TICK_NS, {
         "cpu_ns": (int(words[11]) + int(words[12])) * TICK_NS,
         "threads": int(words[17]),
-        "read_bytes": io.get("read_bytes", 0),
         "read_calls_bytes": io.get("rchar", 0),
         "waiting_for_cpu_ns": _read_delay(files, pid),
     }

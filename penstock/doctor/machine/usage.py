@@ -36,7 +36,6 @@ class ProcessUsage:
     cpu_ns: int  # processor time of all threads
     wall_ns: int  # for how long the process was watched
     threads: int = 1  # most threads at one time
-    read_bytes: int = 0  # read from block devices; ``read_calls_bytes`` also from the page cache
     read_calls_bytes: int = 0  # passed to read calls
     waiting_for_cpu_ns: int = -1  # runnable, but not running (/proc/PID/schedstat); -1: not measured
 
