@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 import functools
 import io
-import json
+import marshal
 import os
+import pickle
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,8 +60,8 @@ class Samples(Counted, td.Dataset[Any]):
         return 64
 
     def __getitem__(self, index: int) -> Any:
-        with (self.folder / "sample.json").open() as file:
-            content = json.load(file)
+        with (self.folder / "sample.pickle").open("rb") as file:
+            content = pickle.load(file)  # as users do
         self.note("augment")
         return torch.tensor(content)
 
@@ -68,7 +69,7 @@ class Samples(Counted, td.Dataset[Any]):
 @pytest.fixture
 def samples(tmp_path: Path) -> Samples:
     """A dataset whose file is there."""
-    (tmp_path / "sample.json").write_text("[1.0, 2.0]")
+    (tmp_path / "sample.pickle").write_bytes(pickle.dumps([1.0, 2.0]))
     return Samples(tmp_path)
 
 
@@ -101,18 +102,18 @@ def test_calls_of_a_stage_come_from_memory(
     stage: str, workers: int, samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not of the stage is done for each sample; batches are as they were."""
-    decode, read = json.load, open
+    decode, read = pickle.load, open
 
     def load(file: Any) -> Any:
         samples.note("decode")
         return decode(file)
 
     def open_noted(path: Any, *args: Any, **more: Any) -> Any:
-        if str(path).endswith("sample.json"):
+        if str(path).endswith("sample.pickle"):
             samples.note("read")
         return read(path, *args, **more)
 
-    monkeypatch.setattr(json, "load", load)
+    monkeypatch.setattr(pickle, "load", load)
     monkeypatch.setattr(io, "open", open_noted)
     monkeypatch.setattr(builtins, "open", open_noted)
 
@@ -189,21 +190,21 @@ def test_what_is_opened_gives_what_it_gave(tmp_path: Path, *, once: bool) -> Non
 
 
 class Lines(td.IterableDataset[Any]):
-    """The lines of a file."""
+    """The records of a file, of 5 bytes each."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __iter__(self) -> Iterator[Any]:
-        with self.path.open() as file:
-            for line in file:
-                yield json.loads(line)
+        with self.path.open("rb") as file:
+            while content := file.read(5):
+                yield marshal.loads(content)  # a number, as the test has written it
 
 
 @pytest.mark.parametrize("stage", ["sample", "read", "decode"])
 def test_a_stream_begins_anew(stage: str, tmp_path: Path) -> None:
     """The samples of its first batch come again and again."""
-    (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(100)))
+    (tmp_path / "lines").write_bytes(b"".join(map(marshal.dumps, range(100))))
 
     assert drain(td.DataLoader(Lines(tmp_path / "lines"), batch_size=3), stage) == [[0, 1, 2]] * 6
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.doctor.watching.recording import BATCH, SAMPLE, Recording, load_recording, save_recording
+from penstock.doctor.watching.recording import BATCH, Recording, load_recording, save_recording
 from penstock.stores.common.regular_file import replace_json
 
 __all__ = ["RankComparison", "compare_ranks", "merge_ranks", "summarize_rank"]
@@ -45,8 +45,7 @@ class RankComparison:
 
     rows: list[dict[str, Any]]
     """One for each rank: ``rank``, ``waiting`` (0..1), ``samples_per_s``, ``wait_ms`` and ``step_ms`` of a step,
-    ``waited_for`` (a rank, or None), ``waited_ms`` of a step, ``slowest_worker``, ``slowest_index``, ``slowest_key``,
-    ``slowest_ms``, ``host``."""
+    ``waited_for`` (a rank, or None), ``waited_ms`` of a step, ``slowest_worker``, ``host``."""
     sentences: list[str] = field(default_factory=list)
     """Who is the straggler, and who waits for it; who has not reported."""
     straggler: int = -1  # the rank that the others wait for; -1 if there is none
@@ -95,9 +94,6 @@ def summarize_rank(recording: Recording) -> dict[str, Any]:
     wait, step = steps.wait_ns[kept], steps.step_ns[kept]
     total = int(wait.sum() + step.sum())
     events = recording.events
-    single = events[(events["stage"] == SAMPLE) & (events["index"] >= 0)]
-    slowest = single[np.argmax(single["end"] - single["start"])] if len(single) else None
-    index = -1 if slowest is None else int(slowest["index"])
     return {
         "rank": recording.rank,
         "host": os.uname().nodename,
@@ -107,10 +103,6 @@ def summarize_rank(recording: Recording) -> dict[str, Any]:
         "wait_ms": float(wait.mean() / 1e6) if len(wait) else 0.0,
         "step_ms": float(step.mean() / 1e6) if len(step) else 0.0,
         "slowest_worker": _find_slow_worker(events),
-        "slowest_index": index,
-        "slowest_key": recording.keys.get(index, ""),
-        "slowest_ms": 0.0 if slowest is None else float(slowest["end"] - slowest["start"]) / 1e6,
-        "slowest_sample_worker": -1 if slowest is None else int(slowest["worker"]),
     }
 
 
@@ -157,10 +149,6 @@ def _name_straggler(row: dict[str, Any], least: float) -> str:
     where += f"the quickest rank {least:.0f} ms."
     if row["slowest_worker"] >= 0:
         where += f" Its worker {row['slowest_worker']} is slower than its other workers."
-    if row["slowest_index"] >= 0:
-        named = row["slowest_key"] or f"index {row['slowest_index']}"
-        worker = f" in worker {row['slowest_sample_worker']}" if row["slowest_sample_worker"] >= 0 else ""
-        where += f" Its slowest sample is {named}: {row['slowest_ms']:.0f} ms{worker}."
     return where
 
 
