@@ -794,6 +794,29 @@ for seed in range(2):
         for images, labels in loader:
             torch.nn.functional.cross_entropy(model(images), labels).backward()
 """,
+    "a part of the dataset for each epoch": """
+import torch
+from common import Photos, make_model
+
+dataset, model = Photos(256, dtype=torch.float32), make_model()
+for epoch in range(4):
+    part = torch.utils.data.Subset(dataset, torch.randperm(256)[:64].tolist())
+    loader = torch.utils.data.DataLoader(part, batch_size=32, num_workers=1, multiprocessing_context="fork")
+    for images, labels in loader:
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+""",
+    "epochs of one batch": """
+import torch
+from common import Photos, make_model
+
+model = make_model()
+loader = torch.utils.data.DataLoader(
+    Photos(32, dtype=torch.float32), batch_size=32, num_workers=1, multiprocessing_context="fork"
+)
+for epoch in range(8):
+    for images, labels in loader:
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+""",
     "an endless loader": """
 import itertools
 

@@ -50,7 +50,6 @@ ELSEWHERE = {
     "stores/recordio/store.py _VERSION": "a cache that is made again",
     "stores/tar/store.py _VERSION": "a cache that is made again",
     "stores/tfrecord/store.py _VERSION": "a cache that is made again",
-    "doctor/watching/event_file.py _MAGIC": "lives as long as one run",
     "stores/arrow/files.py _MAGIC": "another program's format",
     "stores/arrow/parquet_files.py _MAGIC": "another program's format",
     "stores/arrow/parquet_writer.py _MAGIC": "another program's format",

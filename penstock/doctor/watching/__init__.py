@@ -9,6 +9,6 @@ Where to find what:
 - events, and which batches are observed in detail: ``work_recorder.py``, ``event_file.py``; stacks:
   ``stack_sampling.py``, ``stack_stages.py``
 - what a step asks torch for: ``steps/torch_calls.py``; of which tensors: ``steps/known_tensors.py``; where batches
-  are taken: ``steps/batch_places.py``, ``steps/taking.py``
+  are taken: ``steps/batch_places.py``
 - how ranks are compared: ``ranks.py``
 """
