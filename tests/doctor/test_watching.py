@@ -339,7 +339,7 @@ def test_parts_of_samples_fill_their_time() -> None:
 
 @pytest.mark.parametrize("library", ["torch", "penstock"])
 def test_a_slow_sample_is_found(library: str) -> None:
-    """Its index, its name and its stage, for at least as long as it was looked at."""
+    """Its index and its name; most of the time of its batch has its stage."""
     dataset = Numbers(slow=22)
     kind: Any = torch.utils.data.DataLoader if library == "torch" else penstock.torch.DataLoader
 
@@ -348,8 +348,8 @@ def test_a_slow_sample_is_found(library: str) -> None:
     samples, read = events_of(recording, SAMPLE), events_of(recording, "read")
     assert samples["index"].tolist().count(22) == 1
     [slow] = samples[samples["index"] == 22]
-    assert slow["end"] - slow["start"] >= SEEN_NS
-    assert (read["end"] - read["start"])[read["batch"] == slow["batch"]].sum() > SEEN_NS / 2
+    assert slow["end"] - slow["start"] == (samples["end"] - samples["start"]).max()
+    assert (read["end"] - read["start"])[read["batch"] == slow["batch"]].sum() > (slow["end"] - slow["start"]) / 2
     assert recording.keys[22] == "folder/22.jpg"
 
 
