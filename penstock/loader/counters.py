@@ -123,6 +123,7 @@ class LoaderCounters:
         """Add up a trace that grows no more."""
         spent = self._spent
         if trace in spent.traces:
+            self._worker_cpu_ns = self._read_worker_cpu_ns()
             self._spent = _Spent(
                 tuple(other for other in spent.traces if other is not trace),
                 _sum(spent.retired, trace.total_by_worker()), spent.remote + RemoteStats(**trace.remote()),
@@ -135,15 +136,19 @@ class LoaderCounters:
         """Return the time in which an epoch was under way, up to now."""
         if not spent.traces:
             return spent.epoch_time
-        files, cpu_ns = SystemFiles(), self._worker_cpu_ns
-        for pid in self.list_worker_pids():
-            words = (files.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()[11:13]
-            cpu_ns[pid] = max(cpu_ns.get(pid, 0), sum(map(int, words)) * _TICK_NS)
         return EpochTime(
             spent.epoch_time.time_ns + time.perf_counter_ns() - spent.begun_ns,
             spent.epoch_time.cpu_ns + time.process_time_ns() - spent.begun_cpu_ns,
-            sum(cpu_ns.values()),
+            sum(self._read_worker_cpu_ns().values()),
         )
+
+    def _read_worker_cpu_ns(self) -> dict[int, int]:
+        """Return the processor time of each worker process; of those that have ended, what is known of it."""
+        files, cpu_ns = SystemFiles(), self._worker_cpu_ns.copy()
+        for pid in self.list_worker_pids():
+            words = (files.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()[11:13]
+            cpu_ns[pid] = max(cpu_ns.get(pid, 0), sum(map(int, words)) * _TICK_NS)
+        return cpu_ns
 
     def watch(self, iterator: _HasQueue) -> None:
         """Look at this iterator's batches for :meth:`stats`, as long as it lives."""
@@ -175,8 +180,9 @@ class LoaderCounters:
         if done.repaired:
             self._repaired_count += len(done.repaired)
             self._repaired.extend(done.repaired)
-        if time.perf_counter_ns() >= self._due_ns:
-            self.stats()
+        if (now_ns := time.perf_counter_ns()) >= self._due_ns:
+            self._due_ns, self._worker_cpu_ns = now_ns + _SNAPSHOT_NS, self._read_worker_cpu_ns()
+            self._recent.append(replace(self.stats(), earlier=None))
         if self._observers:
             for observer in self._observers:
                 observer.delivered(done.rows)
@@ -210,7 +216,7 @@ class LoaderCounters:
         return list(self._repaired)
 
     def stats(self) -> Stats:
-        """Return the statistics of all that the loader has done."""
+        """Return the statistics of all that the loader has done. Changes nothing: :meth:`count` keeps snapshots."""
         spent = self._spent
         workers, remote = spent.retired, spent.remote
         for trace in spent.traces:
@@ -230,9 +236,6 @@ class LoaderCounters:
             () if self.tuner is None else tuple(self.tuner.changes), self._measure_epochs(spent),
         )  # fmt: skip
         recent = list(self._recent)
-        if now.taken_ns >= self._due_ns:
-            self._due_ns = now.taken_ns + _SNAPSHOT_NS
-            self._recent.append(now)
         old = [each for each in recent if now.taken_ns - each.taken_ns >= _RECENT_NS]
         return replace(now, earlier=(old[-1:] or recent[:1])[0]) if recent else now
 

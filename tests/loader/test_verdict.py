@@ -14,6 +14,7 @@ from penstock.loader import stats as stats_module
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.stats import EpochTime, LoaderRates, QueueStats
+from penstock.system.system_files import SystemFiles
 from penstock.trace import Trace
 from penstock.workers.base import TaskResult
 from tests.loader.fakes import Samples
@@ -138,6 +139,39 @@ def test_the_verdict_is_of_the_last_five_minutes(monkeypatch: pytest.MonkeyPatch
     assert stats.earlier.earlier is None
     assert stats.epoch_time == later.epoch_time == EpochTime(900 * S, 900 * S)
     assert len(counters._recent) == 11
+
+
+def test_who_asks_changes_no_later_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader that is asked each second says in the end what one says that is asked once."""
+    clocks = Clocks(monkeypatch)
+    asked, left_alone = (LoaderCounters(LeftOutLog("raise", None, None)) for _ in range(2))
+    trace = Trace()
+    ticks = {"1": 0}
+    monkeypatch.setattr(
+        SystemFiles, "read", lambda _files, path: f"1 (worker) {'0 ' * 11}{ticks[path.split('/')[2]]} 0"
+    )
+    for counters in (asked, left_alone):
+        counters.open(trace)
+        monkeypatch.setattr(counters, "list_worker_pids", lambda: [1])
+
+    for second in range(900):
+        clocks.now_s += 1
+        ticks["1"] += os.sysconf("SC_CLK_TCK")
+        trace.add("wait", S // 2 if second >= 600 else 0)
+        asked.stats()
+        if second % 10 == 9:
+            asked.count(TaskResult(0, batch=[1], rows=4))
+            left_alone.count(TaskResult(0, batch=[1], rows=4))
+    kept = asked.stats().earlier, left_alone.stats().earlier
+    for counters in (asked, left_alone):
+        monkeypatch.setattr(counters, "list_worker_pids", list)  # its processes have ended
+
+    assert kept[0] is not None
+    assert kept[0].epoch_time == EpochTime(580 * S, 580 * S, 580 * S)  # one each 30 s, from the first batch on
+    assert kept[0] == kept[1]
+    assert asked.stats() == left_alone.stats()
+    assert asked.stats().epoch_time == left_alone.stats().epoch_time
+    assert asked.stats().verdict == left_alone.stats().verdict != ""
 
 
 def test_epochs_that_overlap_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
