@@ -285,7 +285,7 @@ class LoaderIterator(Generic[BatchT_co]):
         if done.error is None or self._replaying:
             self.epoch.count(done)
         else:
-            self._raised = done
+            self._raised = replace(done, batch=NOTHING, error=None)  # an error keeps the loop's frame: no circle
         if self.epoch.position.is_replicated:
             self._count_failure(done)
         if self._eager:

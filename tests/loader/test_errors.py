@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
+import weakref
 from typing import Any
 
 import numpy as np
@@ -203,6 +206,26 @@ def test_a_run_that_an_outage_ended_loses_nothing(kind: str, workers: dict[str, 
     seen += [sample for batch in resumed for sample in batch.tolist()]
 
     assert sorted(seen) == list(range(38))
+
+
+def fail_and_catch(loader: Any) -> weakref.ref[Any]:
+    """As in a program that goes on after an error; its frame is kept by the error's traceback."""
+    walk = iter(loader)
+    with contextlib.suppress(ConnectionError):
+        list(walk)
+    return weakref.ref(walk)
+
+
+def test_an_error_that_was_caught_keeps_no_worker_process() -> None:
+    """They are gone when the loop's frame is, without the cyclic collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        walk = fail_and_catch(ps.DataLoader(Failing(12, {5: ConnectionError}), 2, num_workers=1, workers="processes"))
+    finally:
+        gc.enable()
+
+    assert walk() is None
 
 
 @WORKERS
