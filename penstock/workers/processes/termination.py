@@ -7,6 +7,7 @@ SIGCHLD, or ``SIG_IGN``). The functions here ask the system.
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import signal
 import time
@@ -36,6 +37,7 @@ def has_exited(process: BaseProcess) -> bool:
     try:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # something else has waited for it: the pid may belong to another process by now
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]  # noqa: SLF001  # which it signals at exit
         return True
     return False
 
