@@ -17,9 +17,8 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import lmdb
 import xxhash
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
@@ -37,6 +36,9 @@ from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
 from penstock.stores.writing import FieldValues, Skipped
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    import lmdb
 
 __all__ = ["LmdbWriter"]
 

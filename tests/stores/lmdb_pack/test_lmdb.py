@@ -14,6 +14,7 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pytest
+from PIL import Image
 
 from penstock.errors import (
     CorruptRecordError,
@@ -347,6 +348,21 @@ def test_reading_imports_neither_lmdb_nor_torch(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, str(pack)], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_a_finished_pack_is_used_again_without_lmdb(tmp_path: Path) -> None:
+    """`lmdb` is imported where something is written, not before: free-threaded CPython turns its lock on for it."""
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "a.jpg")
+    program = (
+        "import sys; import penstock as ps; ps.pack(*sys.argv[1:]);"
+        "print(len(ps.open(sys.argv[2])), 'lmdb' in sys.modules)"
+    )
+
+    command = [sys.executable, "-c", program, str(tmp_path / "photos"), str(tmp_path / "p.lmdb")]
+    said = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+
+    assert said == ["1 True\n", "1 False\n"]
 
 
 def test_read_only_media_are_enough(tmp_path: Path) -> None:

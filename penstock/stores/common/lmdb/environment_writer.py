@@ -15,14 +15,15 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
-
-import lmdb
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar
 
 from penstock.errors import StoreError
 from penstock.stores.common.journal import Journal, JournaledWriter
 from penstock.stores.common.lmdb.pages import FILE, PageFile
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    import lmdb
 
 __all__ = ["CommitLimits", "EnvironmentWriter"]
 
@@ -71,6 +72,8 @@ class EnvironmentWriter(JournaledWriter[T_prepared]):
 
         The meta page is synced after its data, with the next commit or when the file is complete.
         """
+        import lmdb  # not before something is written: free-threaded CPython turns its lock on
+
         self._refuse_full_disk(nbytes)
         while True:
             try:
