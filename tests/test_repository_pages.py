@@ -113,6 +113,19 @@ def test_forms_of_issues_are_valid() -> None:
     assert [name for name in ("penstock env", "penstock doctor") if not any(name in label for label in labels)] == []
 
 
+def test_what_uploads_is_pinned_and_alone_may_upload() -> None:
+    """Actions of the release are named by commits, and only the job that uploads has the index's trust."""
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    actions = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+
+    assert len(actions) == 4
+    assert [action for action in actions if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action)] == []
+    assert {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})} == {"publish"}
+    assert [step for step in jobs["publish"]["steps"] if "run" in step] == []
+    assert jobs["publish"]["if"] == "github.event_name == 'push'"
+
+
 def test_code_of_pages_fits_the_site() -> None:
     """No line of Python on a page is longer than 88 columns: the site would cut it."""
     pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "penstock" / "explain").rglob("*.md")]
