@@ -40,6 +40,27 @@ def test_every_extra_that_a_message_names_is_declared() -> None:
     assert named <= set(extras)
 
 
+def test_extras_by_task_are_of_those_by_library() -> None:
+    """Each names extras that are declared, `all` has every package but the demo's, and the page has every extra."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    def list_packages(name: str) -> set[str]:
+        inner = [re.fullmatch(r"penstock-data\[(.*)\]", each) for each in extras[name]]
+        return {
+            package
+            for requirement, found in zip(extras[name], inner, strict=True)
+            for package in ({requirement} if found is None else set().union(*map(list_packages, found[1].split(","))))
+        }
+
+    page = (ROOT / "docs" / "start.md").read_text()
+    by_name = {name: list_packages(name) for name in extras}
+
+    assert by_name["all"] == set().union(*(by_name[name] for name in extras if name != "demo"))
+    assert by_name["all-readers"] > by_name["hdf5"] | by_name["remote"]
+    assert by_name["viewer"] == by_name["view"] != set()
+    assert [name for name in extras if name != "view" and f"`{name}`" not in page] == []
+
+
 LINES = """
 from penstock import Field, Record, Schema
 from penstock.stores.container import ContainerStore
