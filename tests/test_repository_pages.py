@@ -113,6 +113,32 @@ def test_forms_of_issues_are_valid() -> None:
     assert [name for name in ("penstock env", "penstock doctor") if not any(name in label for label in labels)] == []
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "PYPI.md"])
+def test_the_first_figures_are_measured(page: str) -> None:
+    """What a stranger reads first are the results of its script: images per second for training and for evaluation."""
+    results = next((ROOT / "benches" / "results").glob("amd-epyc-*.md")).read_text()
+    section = results.partition("\n## torchvision_script\n")[2].partition("\n## train_input\n")[0]
+    rates = [
+        f"{float(rate.replace(',', '')):,.0f}"
+        for rate in re.findall(r"^\| (?:torch\.utils\.data.*?|penstock\.torch) \| ([\d,.]+) \|", section, re.MULTILINE)
+    ]
+    gains = [f"{float(gain):.1f} times" for gain in re.findall(r"input ([\d.]+) \(", section)]
+    text = " ".join((ROOT / page).read_text().partition("\n```\n")[2].split())
+
+    assert len(rates) == 4
+    assert re.findall(r"\(([\d,]+) instead of ([\d,]+)\)", text) == [(rates[1], rates[0]), (rates[3], rates[2])]
+    assert re.findall(r"\*\*(?:and )?([\d.]+ times)", text) == gains
+
+
+def test_the_page_on_the_index_stands_alone() -> None:
+    """It is shown without the repository: a relative link leads nowhere, and a picture is not shown."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = (ROOT / project["readme"]).read_text()
+
+    assert re.findall(r"\]\((?!https://)|<img", text) == []
+    assert set(re.findall(r"penstock-data\[([\w-]+)\]", text)) <= project["optional-dependencies"].keys()
+
+
 def test_what_uploads_is_pinned_and_alone_may_upload() -> None:
     """Actions of the release are named by commits, and only the job that uploads has the index's trust."""
     yaml = pytest.importorskip("yaml")
