@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import time
@@ -221,14 +222,9 @@ class LoaderCounters:
         workers, remote = spent.retired, spent.remote
         for trace in spent.traces:
             workers, remote = _sum(workers, trace.total_by_worker()), remote + RemoteStats(**trace.remote())
-        total = dict.fromkeys(STAGES, (0, 0))
-        for times in workers.values():
-            total = _add(total, times)
+        total = functools.reduce(_add, workers.values(), dict.fromkeys(STAGES, (0, 0)))
         queues = [iterator.queue() for known in self._iterators if (iterator := known()) is not None]
-        each = [
-            WorkerStats(worker, make_stages(times), self._worker_batches.get(worker, 0))
-            for worker, times in workers.items()
-        ]
+        each = [WorkerStats(n, make_stages(times), self._worker_batches.get(n, 0)) for n, times in workers.items()]
         now = Stats(
             make_stages(total), self._batches, self._samples, total["wait"][0], self.left_out_log.count,
             self._repaired_count, tuple(each), self._measured_nbytes / max(1, self._measured_samples),

@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections import Counter, deque
+from collections import deque
 from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
@@ -36,7 +36,8 @@ from penstock.errors import SampleError, StallError, WorkerError
 from penstock.sample import State
 from penstock.workers.base import Backend, Job, Task, TaskResult, WorkerStart
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted
-from penstock.workers.processes.transport import Status, Transport
+from penstock.workers.processes.restart_limits import RestartLimits
+from penstock.workers.processes.transport import Transport
 from penstock.workers.processes.worker import WorkerIdentity
 from penstock.workers.processes.worker_process import RunningWorkers, StartResult, WorkerProcess
 
@@ -49,16 +50,6 @@ _SEE_STDERR: Final = "see what they write to stderr"
 
 
 _alive: weakref.WeakSet[IsolatedBackend] = weakref.WeakSet()
-_CRASHES: Final = 2
-"""Workers that may crash or exit at the same row of one batch before that is an error."""
-_KILLS: Final = 5
-"""The same for workers that a signal from outside ended (SIGKILL, SIGTERM): chance, or lack of memory."""
-_DEATHS: Final = 20
-"""Workers that may die at one batch in all."""
-_FAILED_STARTS: Final = 3
-"""Workers in a row that may die by themselves before they have started the epoch."""
-_KILLED_STARTS: Final = 10
-"""The same if the last one was killed from outside."""
 
 
 class IsolatedBackend(Backend):
@@ -413,46 +404,3 @@ def _close_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
-
-
-class RestartLimits:
-    """Counts the deaths of an epoch's workers."""
-
-    def __init__(self) -> None:
-        self._failed_starts = 0
-        self._max_failed_starts = _FAILED_STARTS
-        self._deaths: Counter[int | tuple[int, int]] = Counter()  # by batch, and by batch and row
-
-    def start_epoch(self) -> None:
-        """Forget the deaths of the epoch before."""
-        self._deaths.clear()
-        self._failed_starts = 0
-
-    def record_start(self) -> None:
-        """Record that a worker has started the epoch."""
-        self._failed_starts = 0
-
-    def record_death(self, *, started: bool, killed: bool) -> None:
-        """Record that a worker died: whether it had ``started`` the epoch, and was ``killed`` from outside."""
-        self._failed_starts = 0 if started else self._failed_starts + 1
-        self._max_failed_starts = _KILLED_STARTS if killed else _FAILED_STARTS
-
-    @property
-    def starts_fail(self) -> bool:
-        """Whether too many workers have died before they had started."""
-        return self._failed_starts >= self._max_failed_starts
-
-    def exceeds(self, task: Task, status: Status, *, killed: bool) -> bool:
-        """Count a death at ``task``; whether too many died at the same row, or at the batch in all."""
-        self._deaths[task.seq] += 1
-        if self._deaths[task.seq] >= _DEATHS:
-            return True
-        if status.batch != task.seq:
-            return False  # it had not begun this batch
-        row = task.seq, status.row
-        self._deaths[row] += 1
-        return self._deaths[row] >= (_KILLS if killed else _CRASHES)
-
-    def forget_batch(self, task: Task) -> None:
-        """Forget the deaths at ``task``, which is now built differently."""
-        del self._deaths[task.seq]
