@@ -3,9 +3,8 @@
 - What is in the artefacts: licences and components of everything that is linked, sources that can be built.
 - This machine's wheel, installed by pip in an empty environment without Rust or a compiler on PATH, runs the first
   example of README.md. So do the oldest Python with the oldest NumPy and other packages that pyproject.toml allows, and
-  the newest Python with the newest ones; with `--all`, each Python that can be had, also the free-threaded
-  one, with its lock off. A Python that this machine lacks comes from Debian's unstable suite, or, if free-threaded,
-  from uv.
+  the newest Python with the newest ones; with `--all`, each Python that can be had. A Python that this machine lacks
+  comes from Debian's unstable suite.
 - The wheels of other machines and of musl: see `emulated_wheels.py`.
 
 Without Debian, root and qemu some parts are skipped, with a message.
@@ -30,7 +29,7 @@ from checking import ROOT, CheckError, Debian, find_wheel, run
 from emulated_wheels import check_arm64, check_musl
 from third_party import find_linked_crates
 
-PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 PHOTOGRAPHS = """
 import sys
@@ -69,7 +68,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="penstock-wheels-") as folder:
             check_contents()
             python = check_native(Path(folder))
-            check_pythons(Path(folder), PYTHONS if check_all else (PYTHONS[0], "3.14"))
+            check_pythons(Path(folder), PYTHONS if check_all else (PYTHONS[0], PYTHONS[-1]))
             check_arm64(Path(folder), python)
             for machine in ("aarch64", "x86_64"):
                 check_musl(Path(folder), machine)
@@ -127,14 +126,14 @@ def check_native(folder: Path) -> Path:
     return python
 
 
-def run_example(python: Path, folder: Path, **environment: str) -> str:
+def run_example(python: Path, folder: Path) -> str:
     """Run README's first example, beside `photos/`; returns the versions of Python and NumPy."""
     example = re.search(r"## Twenty lines.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     if example is None:
         raise CheckError("README.md has no example under '## Twenty lines'")
     shutil.rmtree(folder / "photos.lmdb", ignore_errors=True)
     (folder / "photos.lmdb").unlink(missing_ok=True)
-    return run([python, "-c", example[1] + PROCESSES], cwd=folder, PATH=str(python.parent), **environment).strip()
+    return run([python, "-c", example[1] + PROCESSES], cwd=folder, PATH=str(python.parent)).strip()
 
 
 def check_pythons(folder: Path, versions: tuple[str, ...]) -> None:
@@ -156,17 +155,16 @@ def check_python(base: Path, folder: Path, *, oldest: bool) -> str:
     run([uv, "venv", "--quiet", "--no-project", "--python", base, environment])
     python = environment / "bin" / "python"
     install = [uv, "pip", "install", "--quiet", "--python", python, "--only-binary", ":all:"]
-    is_free = run([python, "-c", "import sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"]) == "1\n"
-    install.append(find_wheel(os.uname().machine, abi="cp314t" if is_free else "abi3"))
+    install.append(find_wheel(os.uname().machine))
     if oldest:  # `lowest-direct` is about what is named here
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         install += ["--resolution", "lowest-direct", *project["dependencies"]]
     run(install)
-    return run_example(python, folder, **({"PYTHON_GIL": "0"} if is_free else {}))
+    return run_example(python, folder)
 
 
 def find_python(version: str, folder: Path) -> Path:
-    """The Python of a version: on PATH, of pyenv, or of Debian's unstable suite; a free-threaded one of uv."""
+    """The Python of a version: on PATH, of pyenv, or unpacked from Debian's unstable suite."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     places = [shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python{version}")]
     for place in filter(None, places):
@@ -175,10 +173,6 @@ def find_python(version: str, folder: Path) -> Path:
         except CheckError:  # a shim of a version that is not chosen
             continue
         return Path(found)
-    if version.endswith("t"):
-        uv = Path(sys.executable).parent / "uv"
-        run([uv, "python", "install", "--quiet", "--no-bin", version])
-        return Path(run([uv, "python", "find", "--no-project", version]).strip())
     system = folder / f"debian-{version}"
     Debian(system, os.uname().machine, suite="sid").unpack_python(version)
     python = system / "usr" / "bin" / f"python{version}"

@@ -53,11 +53,11 @@ def run(command: list[str | Path], cwd: Path | None = None, **environment: str) 
     return done.stdout
 
 
-def find_wheel(machine: str, libc: str = "manylinux", abi: str = "abi3") -> Path:
+def find_wheel(machine: str, libc: str = "manylinux") -> Path:
     """Return the wheel in dist/ for a machine."""
-    wheels = list((ROOT / "dist").glob(f"*-{abi}-*{libc}*_{machine}.whl"))
+    wheels = list((ROOT / "dist").glob(f"*abi3*{libc}*_{machine}.whl"))
     if len(wheels) != 1:
-        raise CheckError(f"dist/ must hold one {abi} {libc} wheel for {machine}, has {len(wheels)}: run `make wheels`")
+        raise CheckError(f"dist/ must hold one {libc} wheel for {machine}, has {len(wheels)}: run `make wheels`")
     return wheels[0]
 
 

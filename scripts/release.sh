@@ -17,7 +17,7 @@ notes=$(scripts/changelog.sh --notes)
 python scripts/third_party.py --check
 scripts/wheels.sh
 wheels=(dist/*.whl)
-[ ${#wheels[@]} -eq 6 ] || refuse "a release has 6 wheels, dist/ has ${#wheels[@]}: ${wheels[*]}"
+[ ${#wheels[@]} -eq 4 ] || refuse "a release has 4 wheels, dist/ has ${#wheels[@]}: ${wheels[*]}"
 maturin sdist --out dist
 
 again=$(mktemp -d)

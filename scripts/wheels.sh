@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Build the wheels for x86-64 and arm64 in dist/: for every Linux with glibc 2.17 or newer, or musl 1.2, and CPython 3.11 or newer;
-# and for glibc those of free-threaded CPython 3.14, which has no stable ABI (maturin knows it: no such Python is needed).
+# Build the wheels for x86-64 and arm64 in dist/: for every Linux with glibc 2.17 or newer, or musl 1.2, and CPython 3.11 or newer.
 # zig links against that libc. maturin stops if a wheel needs more of a system than its name says.
 # `scripts/wheels.sh FOLDER` builds the sources in a folder, such as those of an sdist, in its own dist/.
 set -euo pipefail
@@ -19,9 +18,7 @@ for target in {x86_64,aarch64}-unknown-linux-{gnu,musl}; do
   fi
   tag=manylinux2014
   [ "${target##*-}" = gnu ] || tag=musllinux_1_2
-  build=(maturin build --quiet --release --locked --zig --strip --compatibility "$tag" --target "$target" --out dist)
-  "${build[@]}"
-  [ "${target##*-}" = musl ] || "${build[@]}" --interpreter python3.14t
+  maturin build --quiet --release --locked --zig --strip --compatibility $tag --target "$target" --out dist
 done
 for wheel in dist/*manylinux*.whl; do
   auditwheel show "$wheel" >"$env/audit.txt"
