@@ -47,6 +47,18 @@ def test_pages_that_are_not_in_the_page_cache_are_asked_for_until_they_are(mappe
     assert ask(mapped, [(PAGE + 5, 10 * PAGE)]) == 0
 
 
+def test_a_range_between_pages_that_are_there_is_asked_for(mapped: memoryview) -> None:
+    """The outer pages of a range may have been read with the ranges beside it; its middle tells."""
+    whole, outer = [(0, 64 * PAGE)], [(0, PAGE), (63 * PAGE, PAGE)]
+    if not ask(mapped, outer):
+        pytest.skip("the file system is memory")
+    deadline = time.monotonic() + 60
+    while ask(mapped, outer) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert ask(mapped, whole) == 64 * PAGE
+
+
 def test_no_more_is_asked_for_than_is_allowed(mapped: memoryview) -> None:
     """The first ranges count, the last of them up to the limit."""
     asked = ask(mapped, [(0, 4 * PAGE), (8 * PAGE, 4 * PAGE), (16 * PAGE, 4 * PAGE)], most_nbytes=6 * PAGE)

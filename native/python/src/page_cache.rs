@@ -138,11 +138,12 @@ impl Pages {
         end - begin
     }
 
-    /// Whether the first and the last page of a range are in the page cache. What was read is there as a whole, or the
-    /// system has dropped its oldest part.
+    /// Whether the first, the middle and the last page of a range are in the page cache. What was read is there as a
+    /// whole, or the system has dropped its oldest part; the outer pages may have come with the ranges beside it.
     fn is_resident(&self, begin: usize, end: usize) -> bool {
         let last = end - 1 - (end - 1) % self.page;
-        [begin, last].into_iter().all(|page| {
+        let middle = begin.midpoint(last);
+        [begin, middle - middle % self.page, last].into_iter().all(|page| {
             let mut resident = 0u8;
             let address = (self.start + page) as *mut libc::c_void;
             // SAFETY: as in `ask_for`; the call writes one byte, for one page.

@@ -10,12 +10,13 @@ A subclass says how its columns are opened (:mod:`.arrow.files`, :mod:`.arrow.pa
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from penstock.sample import Array, Record
 from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.fields import FieldsPlan, plan_fields
 from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, GetChunks, ImageFiles
-from penstock.stores.base import PathLike
+from penstock.stores.base import Indices, PathLike
 from penstock.stores.container import DAMAGE, ContainerStore
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ T_init = TypeVar("T_init", bound=Callable[..., None])
 PEEKED_ROWS: Final = 64
 """The first values in so many rows say whether a column holds images."""
 _PEEKED_VALUES: Final = 8
+_RARELY: Final = 63
 _OPTIONS: Final = ("image", "label", "key", "fields", "boxes", "boxes_format", "shape", "dtype", "channels")
 """What may be stated of the columns; ``boxes_format`` is an earlier name of ``boxes``."""
 
@@ -82,6 +84,10 @@ class ColumnarStore(ContainerStore[T_opened]):
     """The first records of the parts that columns are read in, and the number of all."""
     _file_of: Sequence[int] | None = None
     """For each part its file, where a store knows it."""
+    is_mapped: ClassVar[bool] = True
+    """Whether rows are read from files that are mapped, or may be; else by a library."""
+    _needless = _passed = 0
+    """How many batches the system had nothing to read for, in a row, and how many passed since it was last asked."""
 
     def __init__(
         self,
@@ -130,6 +136,33 @@ class ColumnarStore(ContainerStore[T_opened]):
             return super().files_of(indices)
         return {files[bisect_right(starts, index) - 1] for index in indices}
 
+    @property
+    def prefetches(self) -> bool:
+        """Whether :meth:`prefetch` may have something to do."""
+        return self.is_mapped
+
+    def prefetch(self, indices: Indices) -> bool | None:
+        """Let the system begin to read the encoded fields of some records; returns at once."""
+        if self.is_mapped and not self._closed:
+            with contextlib.suppress(PenstockError, OSError, ValueError):  # reading the records raises what is wrong
+                numbers = [number for number in map(int, indices) if 0 <= number < len(self)]
+                reader, row_of = self.find_rows(self._opened.get(), numbers)
+                return reader.announce(list(map(row_of, numbers))) > 0
+        return False
+
+    def _read_ahead(
+        self, reader: ColumnarReader, row_of: Callable[[int], int], indices: Sequence[int], field: str | None = None
+    ) -> None:
+        """Have the system read a batch at once, instead of page by page when it is looked at.
+
+        While files are in memory, it is asked rarely: the next time after 1, 3, 7 ... 63 batches.
+        """
+        self._passed += 1
+        if not self.is_mapped or self.location.remote is not None or len(indices) < 2 or self._passed < self._needless:
+            return
+        asked = reader.announce(list(map(row_of, indices)), field)
+        self._needless, self._passed = 0 if asked else min(2 * self._needless + 1, _RARELY), 0
+
     def find_rows(
         self, opened: T_opened, indices: Sequence[int], field: str | None = None
     ) -> tuple[ColumnarReader, Callable[[int], int]]:
@@ -166,10 +199,12 @@ class ColumnarStore(ContainerStore[T_opened]):
         """Return what gives records, field by field."""
         reader, row_of = self.find_rows(opened, indices)
         read, keys = reader.read, self.keys()
+        self._read_ahead(reader, row_of, indices)
         return lambda index: Record(index, keys[index], read(row_of(index)))
 
     def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """Return what gives one field, without the others."""
         reader, row_of = self.find_rows(opened, indices, field)
         get = reader.open_field(field)
+        self._read_ahead(reader, row_of, indices, field)
         return get if row_of is int else lambda index: get(row_of(index))

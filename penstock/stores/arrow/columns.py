@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import mmap
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from penstock import _native
 from penstock.sample import Array, DType
 from penstock.stores.arrow.features import children_of, is_binary, is_list, is_text, make_dtype, storage_type_of
 from penstock.stores.fields.exact_casts import UnfitValueError, cast_exactly
@@ -40,6 +42,8 @@ __all__ = [
     "view_numbers",
 ]
 
+_READ_AHEAD_NBYTES: Final = 1 << 28
+"""Bytes that are read ahead at once."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -76,6 +80,10 @@ class BinaryColumn:
     def __init__(self, chunks: Sequence[pa.Array], path: Sequence[str] = ()) -> None:
         arrays, _ = _descend_all(chunks, path)
         self._chunks = [_open_bytes(array) for array in arrays]
+        self._addresses = [
+            each.buffers()[2].address if isinstance(chunk, tuple) and len(chunk[1]) else 0
+            for each, chunk in zip(arrays, self._chunks, strict=True)
+        ]
         self._starts = [0, *itertools.accumulate(map(len, arrays))]
 
     def __len__(self) -> int:
@@ -99,6 +107,20 @@ class BinaryColumn:
             raise ValueError(f"its bytes are from {begin} to {end}, and the column has {len(content)}")
         view: memoryview = content[begin:end]
         return view
+
+    def announce(self, rows: Sequence[int]) -> int:
+        """Have the system read the bytes of some rows, if they are in a mapped file; how many it was asked for.
+
+        It is only a hint: rows that cannot be read are left out.
+        """
+        addresses, sizes = list[int](), list[int]()
+        for row in rows:
+            number = bisect_right(self._starts, row) - 1
+            chunk, at = self._chunks[number], row - self._starts[number]
+            if isinstance(chunk, tuple) and 0 <= chunk[0][at] < chunk[0][at + 1] <= len(chunk[1]):
+                addresses.append(self._addresses[number] + chunk[0][at])
+                sizes.append(chunk[0][at + 1] - chunk[0][at])
+        return _read_ahead(addresses, sizes)
 
 
 class TextColumn(_Column):
@@ -304,6 +326,21 @@ def _open_bytes(array: pa.Array) -> pa.Array | tuple[memoryview, memoryview, Arr
     whole = offsets.cast("B")[: len(offsets) // nbytes * nbytes].cast("q" if is_long else "i")
     nulls = _find_nulls(array) if array.null_count else None
     return whole[array.offset :], content.cast("B"), nulls
+
+
+def _read_ahead(addresses: Sequence[int], sizes: Sequence[int]) -> int:
+    """Have the system read ranges of memory that is mapped; return the bytes it was asked for: 0 if they are there.
+
+    The system is told addresses alone: what is between the ranges may be no memory, and is not read.
+    """
+    if not addresses:
+        return 0
+    import pyarrow as pa
+
+    begins, lengths = np.array(addresses, np.int64), np.array(sizes, np.int64)
+    first = int(begins.min()) // mmap.PAGESIZE * mmap.PAGESIZE
+    around = pa.foreign_buffer(first, int((begins + lengths).max()) - first)
+    return _native.read_ahead(around, begins - first, lengths, most_nbytes=_READ_AHEAD_NBYTES)
 
 
 def _find_numbers(arrow_type: pa.DataType, names: list[str]) -> tuple[list[str | int], DType]:

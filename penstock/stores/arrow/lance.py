@@ -75,6 +75,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
 
     kind: ClassVar[str] = "lance"
     reads_copies: ClassVar[bool] = False
+    is_mapped: ClassVar[bool] = False
 
     @takes_columns
     def __init__(
@@ -175,13 +176,14 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
             raise CorruptRecordError(f"Lance gave {len(table)} rows of {len(numbers)}", store=str(self._folder))
         return table
 
-    def _take_plain(self, dataset: lance.LanceDataset, rows: list[int], columns: Sequence[str]) -> pa.Table:
+    def _take_plain(self, dataset: lance.LanceDataset, rows: list[int], columns: list[str]) -> pa.Table:
         """Return columns without blobs: of the fragment that has all the rows, if one has."""
         part = bisect_right(self._starts, rows[0]) - 1 if rows else 0
-        if not rows or rows[-1] >= self._starts[part + 1]:
+        is_one = bool(rows) and rows[-1] < self._starts[part + 1]
+        fragment = dataset.get_fragment(self._fragments[part]) if is_one else None
+        if fragment is None:
             return dataset.take(rows, columns=columns)
-        start = self._starts[part]
-        return dataset.get_fragment(self._fragments[part]).take([row - start for row in rows], columns=columns)
+        return fragment.take([row - self._starts[part] for row in rows], columns=columns)
 
     @contextlib.contextmanager
     def _calling(self) -> Iterator[None]:

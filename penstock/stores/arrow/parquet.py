@@ -12,15 +12,14 @@ image. A page has about a megabyte, and a page that is not compressed (``dataset
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from penstock.errors import ArgumentError, PenstockError
+from penstock.errors import ArgumentError
 from penstock.sample import Schema
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
 from penstock.stores.arrow.parquet_files import find_parquet_files, holds_parquet, read_footers
 from penstock.stores.arrow.parquet_reader import ParquetChunks, ParquetReader
-from penstock.stores.base import Indices, PathLike
+from penstock.stores.base import PathLike
 from penstock.stores.container import LOOK_AHEAD
 from penstock.stores.location import Location
 from penstock.stores.writing import CommittedRecords, Writer
@@ -172,9 +171,3 @@ class ParquetStore(ColumnarStore[ParquetReader]):
     def close_files(self, opened: ParquetReader) -> None:
         """Let go of unpacked pages; views stay readable."""
         opened.close()
-
-    def prefetch(self, indices: Indices) -> None:
-        """Let the system begin to read the pages of the images of some records; returns at once."""
-        if not self._closed:
-            with contextlib.suppress(PenstockError, OSError, ValueError):  # reading the records raises what is wrong
-                self._opened.get().prefetch([int(index) for index in indices])

@@ -63,11 +63,17 @@ class PageValues:
     content: memoryview  # the bytes of the values
     begins: memoryview  # for each row where its value begins; -1 for a null
     ends: memoryview  # for each row where its value ends; -1 for a null
+    place: int  # where the bytes begin in the column chunk, if they are views of a mapped file; else -1
 
     def get(self, row: int) -> memoryview | None:
         """Return the bytes of a row of the page."""
         begin = self.begins[row]
         return None if begin < 0 else self.content[begin : self.ends[row]]
+
+    def get_span(self, row: int) -> tuple[int, int]:
+        """Return where the bytes of a row begin in a chunk that is mapped, and their number: of others, none."""
+        begin = self.begins[row]
+        return (0, 0) if begin < 0 or self.place < 0 else (self.place + begin, self.ends[row] - begin)
 
 
 class ChunkPages:
@@ -151,7 +157,8 @@ class ChunkPages:
             begins, ends = spread
         is_mapped = self._decompress is None and isinstance(self._chunk, memoryview)
         nbytes = 2 * begins.nbytes + (0 if is_mapped else len(content))
-        return PageValues(content, begins.data, ends.data), nbytes
+        place = page.begin + page.nbytes - len(body) if is_mapped and content is body else -1
+        return PageValues(content, begins.data, ends.data, place), nbytes
 
     def _walk(self, rows: int) -> None:
         """Find the pages by their headers."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock.stores.arrow.columns import BinaryColumn
 from penstock.stores.arrow.fields import ColumnField
 from penstock.stores.arrow.parquet_files import ParquetIndex, open_parquet
-from penstock.stores.arrow.parquet_pages import ChunkPages, Decompress, UnsupportedPageError
+from penstock.stores.arrow.parquet_pages import ChunkPages, Decompress, PageValues, UnsupportedPageError
 from penstock.stores.arrow.table import ColumnarReader, GetBytes, GetValue, ImageFiles
 from penstock.stores.common.kept_objects import KeptObjects
 from penstock.stores.common.mapped_files import MappedFiles
@@ -109,10 +109,10 @@ class ParquetChunks:
         """Begin to read ranges of the file of a row group."""
         self._mapped.announce((self.index.files[group], *span) for span in spans)
 
-    def announce_pages(self, name: str, group: int, spans: Iterable[tuple[int, int] | None]) -> None:
-        """Begin to read pages of a column chunk; None: the whole chunk."""
-        begin, nbytes = self.index.spans[name][group]
-        self.announce(group, [(begin, nbytes) if span is None else (begin + span[0], span[1]) for span in spans])
+    def announce_parts(self, name: str, parts: Iterable[tuple[int, int, int]]) -> int:
+        """Begin to read parts of column chunks: the number of the row group, where a part begins, its bytes."""
+        files, spans = self.index.files, self.index.spans[name]
+        return self._mapped.announce((files[group], spans[group][0] + at, nbytes) for group, at, nbytes in parts)
 
     def submit(self, group: int, call: Callable[[], object]) -> None:
         """Call it in another thread, once what was announced of the remote file of a row group is asked for."""
@@ -128,30 +128,20 @@ class ParquetReader(ColumnarReader):
     def __init__(self, chunks: ParquetChunks, fields: Sequence[ColumnField], image_files: ImageFiles) -> None:
         super().__init__(fields, chunks.decode, image_files)
         self._chunks = chunks
-        self._paged: list[_PagedColumn] = []
 
     def open_bytes(self, column: str, path: Sequence[str]) -> GetBytes:
         """Return what gives the values of a column of bytes: page by page, where it is no list."""
         if ".".join([column, *path]) not in self._chunks.index.leaves:
             return super().open_bytes(column, path)
-        self._paged.append(_PagedColumn(self._chunks, column, path))
-        return self._paged[-1].get
-
-    def prefetch(self, rows: Sequence[int]) -> None:
-        """Let the system read the pages of large fields ahead; fetch those of remote files."""
-        if self._chunks.is_remote:  # perhaps no record is read in this process
-            for name, field in self._fields.items():
-                if field.field.is_blob:
-                    self.open_field(name)
-        for paged in tuple(self._paged):
-            paged.prefetch(rows)
+        paged = self._large[column, *path] = _PagedColumn(self._chunks, column, path)
+        return paged.get
 
     def close(self) -> None:
         """Let go of unpacked pages and of the maps. Views stay readable, and reads that are under way go on."""
         self._chunks.cache.clear()
         self._getters.clear()
         self._all = None
-        self._paged.clear()
+        self._large.clear()
 
     def _open_field(self, field: ColumnField) -> GetValue:
         index, name = self._chunks.index, ".".join([field.column, *field.path])
@@ -205,28 +195,34 @@ class _PagedColumn:
                 self._pages[group] = None
         return _read_from_group(self._chunks, self._column, self._path, self._open_group, row)
 
-    def prefetch(self, rows: Sequence[int]) -> None:
-        """Let the system read the pages of some rows ahead: the whole chunk of a row group that was not read yet."""
-        spans: dict[int, set[tuple[int, int] | None]] = {}
+    def announce(self, rows: Sequence[int]) -> int:
+        """Let the system read some rows ahead: their pages, or the whole chunk of a row group that was not read yet.
+
+        Of pages whose values are known, which a mapped file has, the values alone: a page may have a hundred of them.
+        """
+        parts = set[tuple[int, int, int]]()
         unknown: dict[int, list[int]] = {}
         for row in rows:
-            if 0 <= row < self._chunks.index.starts[-1]:
-                group, place = self._chunks.find(row)
-                pages = self._pages.get(group)
-                if self._chunks.is_remote and group not in self._pages:
-                    unknown.setdefault(group, []).append(row)
-                else:
-                    span = None if pages is None else pages.get_span(pages.find(place)[0])
-                    spans.setdefault(group, set()).add(span)
-        for group, pages_of_group in spans.items():
-            self._chunks.announce_pages(self._name, group, pages_of_group)
+            group, place = self._chunks.find(row)
+            pages = self._pages.get(group)
+            if pages is not None:
+                number, place = pages.find(place)
+                values = self._chunks.cache.find((self._name, group, number))
+                span = values.get_span(place) if isinstance(values, PageValues) else pages.get_span(number)
+                parts.add((group, *span))
+            elif self._chunks.is_remote and group not in self._pages:
+                unknown.setdefault(group, []).append(row)
+            else:
+                parts.add((group, 0, self._chunks.index.spans[self._name][group][1]))
+        asked = self._chunks.announce_parts(self._name, sorted(parts))
         for group, wanted in unknown.items():
             self._chunks.submit(group, functools.partial(self._find_pages, group, wanted))
+        return asked + len(unknown)
 
     def _find_pages(self, group: int, rows: Sequence[int]) -> None:
         """Fetch the pages of some rows of a remote row group whose pages are not known."""
         self._open(group)
-        self.prefetch(rows)
+        self.announce(rows)
 
     def _open(self, group: int) -> ChunkPages | None:
         pages = self._pages[group] = self._chunks.open(self._name, group)

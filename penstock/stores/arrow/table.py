@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from penstock.stores.fields.pixels import PixelLayout
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnKeys", "ColumnarReader", "GetBytes", "GetChunks", "GetValue", "ImageFiles"]
+__all__ = ["ColumnKeys", "ColumnarReader", "GetBytes", "GetChunks", "GetValue", "ImageFiles", "LargeColumn"]
 
 T_stored = TypeVar("T_stored")
 
@@ -48,6 +48,16 @@ GetBytes = Callable[[int], "memoryview | Array | None"]
 """Gives the bytes of a row, or numbers where pixels are stored as lists of numbers; None if it has none."""
 
 _MAX_IMAGE_NBYTES = 1 << 31
+
+
+class LargeColumn(Protocol):
+    """A column of bytes that can be read ahead."""
+
+    def get(self, row: int) -> memoryview | None:
+        """Return the bytes of a row; None if it has none."""
+
+    def announce(self, rows: Sequence[int]) -> int:
+        """Begin to read the bytes of some rows; how many the system was asked for."""
 
 
 class ImageFiles:
@@ -107,6 +117,8 @@ class ColumnarReader:
         self._getters: dict[str, GetValue] = {}
         self._all: list[tuple[str, GetValue]] | None = None
         self._numbers: dict[str, NumberColumn] = {}
+        self._large: dict[tuple[str, ...], LargeColumn] = {}
+        """The columns of bytes that were opened, by their names and paths."""
 
     def read(self, row: int) -> dict[str, object]:
         """Return all fields of a row."""
@@ -114,6 +126,16 @@ class ColumnarReader:
         if getters is None:
             getters = self._all = [(name, self.open_field(name)) for name in self._fields]
         return {name: get(row) for name, get in getters}
+
+    def announce(self, rows: Sequence[int], name: str | None = None) -> int:
+        """Begin to read the encoded fields of some rows, or one of them; how many bytes the system was asked for."""
+        asked = 0
+        for field in self._fields.values():
+            if field.field.is_blob and name in {None, field.name}:
+                self.open_field(field.name)
+                column = self._large.get((field.column, *field.path))
+                asked += 0 if column is None else column.announce(rows)
+        return asked
 
     def open_field(self, name: str) -> GetValue:
         """Return what gives the values of a field. Two threads may make it twice; one of the two is then kept."""
@@ -139,8 +161,10 @@ class ColumnarReader:
         Pixels may also be lists of numbers.
         """
         chunks = self.get_chunks(column, path)
-        has_lists = bool(chunks) and is_list(storage_type_of(chunks[0].type))
-        return (ListColumn(chunks, path) if has_lists else BinaryColumn(chunks, path)).get
+        if chunks and is_list(storage_type_of(chunks[0].type)):
+            return ListColumn(chunks, path).get
+        opened = self._large[column, *path] = BinaryColumn(chunks, path)
+        return opened.get
 
     def _open_field(self, field: ColumnField) -> GetValue:
         kind, column, path = field.field, field.column, field.path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, OptionalPackageError, StoreFormatError
+from penstock.stores.arrow import columns
+from penstock.stores.arrow.table import ColumnarReader
 from tests.stores.arrow.columns import make_contents, make_table
 
 pa = pytest.importorskip("pyarrow")
@@ -33,16 +37,109 @@ def write_arrow(folder: Path, table: Any) -> Path:
     return folder / "x.arrow"
 
 
-def write_lance(folder: Path, table: Any) -> Path:
+def write_lance(folder: Path, table: Any, **options: Any) -> Path:
     """Write a table as a Lance dataset."""
-    pytest.importorskip("lance").write_dataset(table, str(folder / "x.lance"))
+    pytest.importorskip("lance").write_dataset(table, str(folder / "x.lance"), **options)
     return folder / "x.lance"
+
+
+def write_fragments(folder: Path, table: Any) -> Path:
+    """Write a table as a Lance dataset of several fragments, each with a row that is then deleted."""
+    path = write_lance(folder, table.append_column("gone", pa.array([False] * len(table))), max_rows_per_file=7)
+    dataset = pytest.importorskip("lance").dataset(str(path))
+    for first in range(0, len(table), 7):
+        dataset.insert(table.slice(first, 1).append_column("gone", pa.array([True])), mode="append")
+    dataset.delete("gone")
+    dataset.drop_columns(["gone"])
+    return path
+
+
+def open_rows(folder: Path, table: Any) -> Any:
+    """A ``datasets.Dataset`` of a saved table of several chunks, whose rows are in another order on the disk."""
+    datasets = pytest.importorskip("datasets")
+    count = len(table)
+    back = [count - 1 - row for row in range(count)]
+    datasets.Dataset(table.take(back)).save_to_disk(folder / "rows", num_shards=min(3, count))
+    return datasets.load_from_disk(str(folder / "rows")).select(back)
+
+
+def open_slices(folder: Path, table: Any) -> Any:
+    """A ``datasets.Dataset`` whose table is slices of a larger one, in memory."""
+    del folder
+    datasets = pytest.importorskip("datasets")
+    twice = pa.concat_tables([table, table])
+    return datasets.Dataset(pa.concat_tables([twice.slice(0, 4), twice.slice(len(table) + 4)]))
 
 
 @pytest.fixture(params=[write_parquet, write_arrow, write_lance])
 def write(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Any], Path]:
     """Writes a table as a container of each kind."""
     return lambda table: request.param(tmp_path, table)
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_arrow, write_lance, write_fragments, open_rows, open_slices])
+def test_records_are_given_in_the_order_that_was_asked_for(write: Callable[[Path, Any], Any], tmp_path: Path) -> None:
+    """Records and blobs of shuffled, repeated, very many, no and few indices, with null images, read ahead or not."""
+    contents = [None if number % 9 == 4 else each for number, each in enumerate(make_contents(40, least=1))]
+    rng = np.random.default_rng(5)
+    batches = [rng.permutation(40), rng.integers(0, 40, 5000), np.zeros(0, np.int64), [39], [3, 3, 39, 3], range(40)]
+
+    with ps.open(write(tmp_path, make_table(contents))) as store:
+        for batch in map(list, batches):
+            store.prefetch(batch)
+            records = store.read(batch)
+
+            assert [record.index for record in records] == batch
+            assert [record.fields["label"] for record in records] == [index % 3 for index in batch]
+            assert [read_value(record.fields["image"]) for record in records] == [contents[index] for index in batch]
+            assert [read_value(blob) for blob in store.blobs("image", batch)] == [contents[index] for index in batch]
+            assert [record.key for record in records] == [store.keys()[index] for index in batch]
+
+
+@pytest.mark.parametrize("write", [write_arrow, open_rows, open_slices])
+def test_the_system_is_told_where_images_are(
+    write: Callable[[Path, Any], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of the images of a batch, and no others; none of null and empty images; nothing of a single record."""
+    told: list[bytes] = []
+    contents = [*make_contents(20), None, b""]
+
+    with ps.open(write(tmp_path, make_table(contents)), image="image") as store:
+        monkeypatch.setattr(columns, "_read_ahead", lambda *each: told.extend(map(ctypes.string_at, *each)) or 1)
+        store.prefetch([7, 21, 3, 20, 22, -1])
+        assert told == [contents[7], contents[3]]
+        store.read([19, 2])
+        store.blobs("image", [5])
+        assert told[2:] == [contents[19], contents[2]]
+        store.blobs("image", [5, 20, 4])
+        assert told[4:] == [contents[5], contents[4]]
+
+
+def test_the_system_is_asked_rarely_while_it_has_nothing_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 1, 3, 7 ... 63 batches; before each batch again once bytes were missing."""
+    asked: list[int] = []
+    answers = itertools.chain([0] * 8, itertools.repeat(1))
+    with ps.open(write_arrow(tmp_path, make_table([*make_contents(20)]))) as store:
+        monkeypatch.setattr(ColumnarReader, "announce", lambda *_: asked.append(batch) or next(answers))
+        for batch in range(260):
+            store.blobs("image", [batch % 20, 1])
+
+    assert asked[:8] == [0, 1, 4, 11, 26, 57, 120, 183]
+    assert asked[8:] == list(range(246, 260))
+
+
+def test_lance_is_not_asked_to_read_ahead(tmp_path: Path) -> None:
+    """Its library reads what is asked for; loaders need not announce batches."""
+    with ps.open(write_lance(tmp_path, make_table([*make_contents(5)]))) as store:
+        assert not store.prefetches
+        assert store.prefetch([1, 2]) is False
+
+
+def read_value(value: Any) -> bytes | None:
+    """The bytes of a blob."""
+    return None if value is None else bytes(value)
 
 
 def test_a_missing_package_is_named(write: Callable[[Any], Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from penstock.errors import (
 from penstock.stores.arrow import parquet_files, parquet_pages, parquet_reader
 from penstock.stores.arrow.parquet_pages import ChunkPages, UnsupportedPageError
 from penstock.stores.arrow.thrift_compact import read_struct
+from penstock.stores.common.mapped_files import MappedFiles
 from tests.stores.arrow.columns import CLASSES, make_contents, make_table
 
 pa = pytest.importorskip("pyarrow")
@@ -209,6 +210,30 @@ def test_prefetching_changes_nothing(tmp_path: Path) -> None:
         store.prefetch(np.array([3, 19, -1, 20, 1 << 40]))
         assert read_images(store, [19]) == [contents[19]]
     store.prefetch([1])
+
+
+def test_images_of_known_pages_are_read_ahead_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a row group that was not read, the whole chunk; later the bytes of the images, however large their page is."""
+    told: list[bytes] = []
+    contents = [None if number == 9 else each for number, each in enumerate(make_contents(20))]
+    path = tmp_path / "x.parquet"
+    pq.write_table(make_table(contents), path, row_group_size=10, compression="none", use_dictionary=False)
+    whole = path.read_bytes()
+
+    def announce(_: object, ranges: Any) -> int:
+        told.extend(whole[at : at + nbytes] for _, at, nbytes in ranges)
+        return 1
+
+    monkeypatch.setattr(MappedFiles, "announce", announce)
+    with ps.open(path) as store:
+        store.prefetch([3, 5])
+        assert len(told) == 1
+        assert all(each in told[0] for each in contents[:9] if each is not None)
+        store.read([3, 17])
+        del told[:]
+        store.prefetch([17, 3, 9, 3])
+
+    assert sorted(told) == sorted([b"", contents[3] or b"", contents[17] or b""])
 
 
 def write_shards(folder: Path, names: list[str], count: int = 3) -> list[bytes]:
