@@ -4,8 +4,10 @@ Each container is written by its own library, and read by a plain script in a pr
 (``peers/plain_stores.py``) and by ``ps.open(container).read``, in turns: single records in random order ("random"),
 batches of 64 in random order ("epoch": for tar and TFRecord, which have no random access, the script has a shuffle
 buffer of 1,000), and batches of 64 in order ("sequential"). Every page of every image is touched. "cold": the container
-was closed and its files were dropped from the page cache; it is opened again. Time per record is that of records of 200
-bytes in batches of 64: all fields by ``read``, and the image alone by ``blobs``, which is what fills batches.
+was closed and its files were dropped from the page cache; it is opened again. "datasets" is a Parquet file that
+``datasets`` copies to its cache, and penstock reads as it is; "dataset" is the ``datasets.Dataset`` of that cache. The
+same is printed in processor time, which other work on the machine changes less. Time per record is that of records of
+200 bytes in batches of 64: all fields by ``read``, and the image alone by ``blobs``, which is what fills batches.
 
 T1 is training input (RandomResizedCrop 224, flip, normalise, float32, batch 64, two threads) from each container.
 
@@ -19,19 +21,23 @@ records here, and no single reads.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+import lmdb
 import numpy as np
 from harness import Timing, arguments, images_folder, in_turns, jpegs, machine, ratio, versions
+from peers.plain_stores import Datasets
 
 import penstock as ps
 from penstock import transforms as T
@@ -49,6 +55,7 @@ CONTAINERS: dict[str, tuple[str, dict[str, object]]] = {
     "recordio": ("set.rec", {}),
     "parquet": ("set.parquet", {}),
     "datasets": ("hf.parquet", {}),
+    "dataset": ("hf.parquet", {}),
     "arrow": ("set-arrow", {}),
     "lance": ("set.lance", {}),
     "tfrecord": ("set.tfrecord", {}),
@@ -65,6 +72,7 @@ class Script:
 
     def __init__(self, python: Path, name: str, folder: Path, files: Path, count: int) -> None:
         command = [str(python), str(HERE / "peers" / "plain_stores.py"), name, str(folder), str(files), str(count)]
+        self.seconds: list[float] = []  # of the processor, for each epoch
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # open as long as the program runs
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
@@ -81,10 +89,13 @@ class Script:
     def read(self, how: str, seed: int) -> float:
         self.process.stdin.write(f"{how} {seed}\n")
         self.process.stdin.flush()
-        return int(self.reply().split()[0])
+        records, _, seconds = self.reply().split()
+        self.seconds.append(float(seconds))
+        return int(records)
 
     def close_container(self) -> None:
         self.read("close", 0)
+        self.seconds.pop()
 
     def close(self) -> None:
         self.process.stdin.close()
@@ -98,12 +109,21 @@ class Ours:
         self.blobs = blobs
         path, self.options = CONTAINERS[name]
         self.url = f"{os.environ.get('MONGODB', '')}/bench/{folder.name}" if name == "mongodb" else str(folder / path)
-        self.count = count
+        self.count, self.is_dataset = count, name == "dataset"
         self.store: ps.Store | None = None
+        self.seconds: list[float] = []
+
+    def open(self) -> ps.Store:
+        if not self.is_dataset:
+            return ps.open(self.url, **self.options)
+        opened = Datasets()  # as the script opens it
+        opened.open(Path(self.url))
+        return ps.open(opened.dataset, **self.options)
 
     def read(self, how: str, seed: int) -> float:
+        begun = time.process_time()
         if self.store is None:
-            self.store = ps.open(self.url, **self.options)
+            self.store = self.open()
         order = list(range(self.count))
         if how != "sequential":
             random.Random(seed).shuffle(order)
@@ -112,6 +132,7 @@ class Ours:
         for first in range(0, self.count, step):
             some = order[first : first + step]
             records += touch(self._read_some(some))  # no name keeps the images, as in the script
+        self.seconds.append(time.process_time() - begun)
         return records
 
     def _read_some(self, some: list[int]) -> list[object]:
@@ -123,6 +144,7 @@ class Ours:
         if self.store is not None:
             self.store.close()
         self.store = None
+        gc.collect()  # maps of files end with their objects
 
     close_container = close
 
@@ -167,6 +189,9 @@ def measure(
         }
         timings = in_turns(candidates, rounds=rounds, unit="records/s")
         found[how, cold] = dict(zip(("script", "penstock"), timings.values(), strict=True))
+        for reader, side in ((script, "script"), (ours, "penstock")):
+            rates = [ours.count / seconds for seconds in reader.seconds[-rounds:]]
+            found[how, cold][f"{side}, processor"] = Timing(side, "records/s", rates)
     return found
 
 
@@ -186,7 +211,7 @@ def one_epoch(reader: Script | Ours, how: str, cold: Path | None) -> Callable[[]
     return run
 
 
-def epoch_of_t1(url: str, options: dict[str, object]) -> Callable[[], float]:
+def epoch_of_t1(store: ps.Store) -> Callable[[], float]:
     """A function that loads an epoch of training input from a container."""
     pipeline = [
         T.Decode(),
@@ -195,9 +220,7 @@ def epoch_of_t1(url: str, options: dict[str, object]) -> Callable[[], float]:
         T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD),
         T.ToLayout("CHW", "float32"),
     ]
-    dataset = ps.StoreDataset(
-        ps.open(url, **options), fields=("image", "label"), transform=T.Pipeline(pipeline), index=None
-    )
+    dataset = ps.StoreDataset(store, fields=("image", "label"), transform=T.Pipeline(pipeline), index=None)
     loader = ps.DataLoader(
         dataset, batch_size=BATCH, shuffle=True, num_workers=2, workers="threads", seed=0, drop_last=True
     )
@@ -223,10 +246,16 @@ def main() -> None:
         tiny = tiny_files(root / "tiny-files")
         print("| container | random | epoch | sequential | epoch, cold | sequential, cold | MB/s of the epoch |")
         print("|---|---|---|---|---|---|---|")
-        rows = []
+        rows, processor = [], []
         for name in names:
-            print(measure_images(name, root, images, nbytes, options.rounds), flush=True)
+            row, spent = measure_images(name, root, images, nbytes, options.rounds)
+            print(row, flush=True)
+            processor.append(spent)
             rows.append(measure_small(name, root, tiny, options.rounds))
+        print("\nThe same in processor time, with that of penstock in the epoch:\n")
+        print("| container | random | epoch | sequential | epoch, cold | sequential, cold | microseconds per record |")
+        print("|---|---|---|---|---|---|---|")
+        print("\n".join(processor))
         print("\nMicroseconds per record, and ratios to the script:\n")
         print("| container | script | `read` | `blobs` | ratio of `read` | ratio of `blobs` |")
         print("|---|---|---|---|---|---|")
@@ -265,17 +294,23 @@ def running_mongodb(names: Sequence[str]) -> Iterator[bool]:
             del os.environ["MONGODB"]
 
 
-def measure_images(name: str, root: Path, images: Path, nbytes: float, rounds: int) -> str:
-    """The row of a container of photographs, whose mean size is ``nbytes``."""
+def measure_images(name: str, root: Path, images: Path, nbytes: float, rounds: int) -> tuple[str, str]:
+    """The rows of a container of photographs, whose mean size is ``nbytes``: by time, and by processor time."""
     folder = root / name
     folder.mkdir()
     count = SERVER_COUNT if name == "mongodb" else COUNT
     script, ours = Script(find_python(name), name, folder, images, count), Ours(name, folder, count)
     with closing(script), closing(ours):
         found = measure(name, script, ours, folder, rounds, MODES)
-    cells = [format_ratio(*found[mode].values()) if mode in found else "-" for mode in MODES]
-    rate = found["epoch", False]["penstock"].median * nbytes / 1e6
-    return f"| {name} | {' | '.join(cells)} | {rate:,.0f} |"
+    rows = []
+    for by, value in (("", nbytes / 1e6), (", processor", 0)):
+        pairs = [
+            (found[mode][f"script{by}"], found[mode][f"penstock{by}"]) if mode in found else None for mode in MODES
+        ]
+        cells = [format_ratio(*pair) if pair else "-" for pair in pairs]
+        rate = found["epoch", False][f"penstock{by}"].median
+        rows.append(f"| {name} | {' | '.join(cells)} | {rate * value if value else 1e6 / rate:,.0f} |")
+    return rows[0], rows[1]
 
 
 def measure_small(name: str, root: Path, tiny: Path, rounds: int) -> str:
@@ -313,13 +348,18 @@ def print_others(root: Path, tiny: Path, rounds: int) -> None:
     }
     print("\n| kind, without a script | `read`, microseconds | `blobs` |\n|---|---|---|")
     for kind, url in places.items():
-        if kind == "lmdb-pairs":
-            pixels = np.random.default_rng(0).integers(0, 256, (1000, 8, 8, 3), np.uint8)
-            ps.pack({"image": pixels, "label": np.arange(1000)}, root / "pixels.lmdb")
-            ps.convert(root / "pixels.lmdb", url)
-        elif kind == "lmdb-names":
-            ps.convert(root / "tiny.lmdb", url)
-        with ps.open(url) as store:
+        options: dict[str, object] = {}
+        if kind in {"lmdb-names", "lmdb-pairs"}:
+            entries = {path.name.encode(): path.read_bytes() for path in jpegs(tiny)}
+            if kind == "lmdb-pairs":
+                options = {"shape": (8, 8, 3), "channels": "RGB"}
+                pixels = np.random.default_rng(0).integers(0, 256, (1000, 8, 8, 3), np.uint8)
+                entries = {str(number).encode(): each.tobytes() for number, each in enumerate(pixels)}
+                entries |= {key + b"_": key + b",," for key in entries}
+            with lmdb.open(url.partition("://")[2], map_size=1 << 30) as env, env.begin(write=True) as transaction:
+                for key, value in entries.items():
+                    transaction.put(key, value)
+        with ps.open(url, **options) as store:
             order = np.random.default_rng(1).permutation(len(store))
             batches = [order[first : first + BATCH] for first in range(0, len(order), BATCH)] * 10
             candidates = {
@@ -334,10 +374,9 @@ def print_others(root: Path, tiny: Path, rounds: int) -> None:
 def print_t1(names: Sequence[str], root: Path, images: Path, rounds: int) -> None:
     """T1 from each container, relative to the pack."""
     ps.pack(images, root / "pack.lmdb", index="none")
-    candidates = {"pack": epoch_of_t1(str(root / "pack.lmdb"), {})}
+    candidates = {"pack": epoch_of_t1(ps.open(root / "pack.lmdb"))}
     for name in names:
-        ours = Ours(name, root / name, COUNT)
-        candidates[name] = epoch_of_t1(ours.url, ours.options)
+        candidates[name] = epoch_of_t1(Ours(name, root / name, COUNT).open())
     timings = in_turns(candidates, rounds=rounds, unit="images/s")
     print("\n| T1 from | images/s | against the pack |\n|---|---|---|")
     for name, timing in timings.items():

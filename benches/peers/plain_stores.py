@@ -1,8 +1,8 @@
 """Containers as their own libraries write and read them: ``plain_stores.py FORMAT FOLDER FILES COUNT``.
 
 Writes the container into FOLDER if it is not there, then answers each line of standard input, ``random``, ``epoch`` or
-``sequential`` and a seed, with the number of records and of bytes that it read; ``close 0`` closes the container. Every
-page of every image is touched.
+``sequential`` and a seed, with the number of records and of bytes that it read, and the seconds of the processor that
+this took; ``close 0`` closes the container. Every page of every image is touched.
 The scripts are what the libraries' own documentation shows: batches of 64 where the library takes several records.
 """
 
@@ -12,6 +12,7 @@ import pickle
 import random
 import struct
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -156,7 +157,7 @@ class Arrow:
 
 
 class Lance:
-    """take() of row numbers."""
+    """take() of row numbers; both columns, as a record has them."""
 
     def write(self, path, records):
         import lance
@@ -171,7 +172,9 @@ class Lance:
         self.dataset = lance.dataset(str(path))
 
     def read(self, indices):
-        return self.dataset.take(list(map(int, indices)), columns=["image"])["image"].to_pylist()
+        table = self.dataset.take(list(map(int, indices)), columns=["image", "label"])
+        table["label"].to_pylist()
+        return table["image"].to_pylist()
 
 
 class Tfrecord:
@@ -335,6 +338,7 @@ FORMATS = {
     "recordio": (Recordio, "set.rec"),
     "parquet": (Parquet, "set.parquet"),
     "datasets": (Datasets, "hf.parquet"),
+    "dataset": (Datasets, "hf.parquet"),
     "arrow": (Arrow, "set-arrow"),
     "lance": (Lance, "set.lance"),
     "tfrecord": (Tfrecord, "set.tfrecord"),
@@ -388,6 +392,7 @@ def main():
     for line in sys.stdin:
         how, seed = line.split()
         records = nbytes = 0
+        begun = time.process_time()
         if how == "close":
             store, opened = None, False
             gc.collect()  # maps of files end with their objects
@@ -397,7 +402,7 @@ def main():
                 store.open(path)
                 opened = True
             records, nbytes = run(store, how, int(count), int(seed))
-        reply.write(f"{records} {nbytes}\n")
+        reply.write(f"{records} {nbytes} {time.process_time() - begun}\n")
         reply.flush()
     os._exit(0)  # some libraries hang in their exit handlers
 
