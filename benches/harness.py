@@ -41,15 +41,22 @@ class Timing:
 
 
 def in_turns(
-    candidates: dict[str, Callable[[], float]], *, rounds: int, unit: str, warmup: int = 1
+    candidates: dict[str, Callable[[], float]],
+    *,
+    rounds: int,
+    unit: str,
+    warmup: int = 1,
+    before: Callable[[], object] = lambda: None,
 ) -> dict[str, Timing]:
     """Run the candidates A B C A B C ..., ``rounds`` times each after ``warmup`` rounds that are not counted.
 
-    Each candidate is a function that does its work once and returns the number of items (images, MB).
+    Each candidate is a function that does its work once and returns the number of items (images, MB). ``before`` is
+    called before each of them, and not timed.
     """
     timings = {name: Timing(name, unit) for name in candidates}
     for turn in range(warmup + rounds):
         for name, run in candidates.items():
+            before()
             start = time.perf_counter()
             items = run()
             elapsed = time.perf_counter() - start

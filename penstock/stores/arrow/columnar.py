@@ -28,6 +28,7 @@ from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.fields import FieldsPlan, plan_fields
 from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, GetChunks, ImageFiles
 from penstock.stores.base import Indices, PathLike
+from penstock.stores.common.keys import LazyKeys
 from penstock.stores.container import DAMAGE, ContainerStore
 
 if TYPE_CHECKING:
@@ -199,8 +200,9 @@ class ColumnarStore(ContainerStore[T_opened]):
         """Return what gives records, field by field."""
         reader, row_of = self.find_rows(opened, indices)
         read, keys = reader.read, self.keys()
+        get_key = keys.get if isinstance(keys, LazyKeys) else keys.__getitem__
         self._read_ahead(reader, row_of, indices)
-        return lambda index: Record(index, keys[index], read(row_of(index)))
+        return lambda index: Record(index, get_key(index), read(row_of(index)))
 
     def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """Return what gives one field, without the others."""

@@ -15,6 +15,7 @@ nanoseconds: that takes seconds in each worker. Numbers are therefore views of A
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import mmap
 from abc import ABC, abstractmethod
@@ -60,7 +61,10 @@ class _Column(ABC):
         arrays, self._names = _descend_all(chunks, path)  # names of children that are in lists
         self._values = pa.chunked_array(arrays, arrays[0].type if arrays else pa.null())
         self._values.validate(full=True)
-        self._to_python = choose_conversion(self._values.type)
+
+    @functools.cached_property
+    def _to_python(self) -> Callable[[pa.Scalar], object]:
+        return choose_conversion(self._values.type)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -91,8 +95,11 @@ class BinaryColumn:
 
     def get(self, row: int) -> memoryview | None:
         """Return the bytes of a row, which is in the column; None if it is null."""
-        number = bisect_right(self._starts, row) - 1
-        chunk, row = self._chunks[number], row - self._starts[number]
+        chunks, number = self._chunks, 0
+        if len(chunks) > 1:
+            number = bisect_right(self._starts, row) - 1
+            row -= self._starts[number]
+        chunk = chunks[number]
         if not isinstance(chunk, tuple):
             scalar = chunk[row]
             if not scalar.is_valid:
