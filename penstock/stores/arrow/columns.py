@@ -95,11 +95,8 @@ class BinaryColumn:
 
     def get(self, row: int) -> memoryview | None:
         """Return the bytes of a row, which is in the column; None if it is null."""
-        chunks, number = self._chunks, 0
-        if len(chunks) > 1:
-            number = bisect_right(self._starts, row) - 1
-            row -= self._starts[number]
-        chunk = chunks[number]
+        number = bisect_right(self._starts, row) - 1
+        chunk, row = self._chunks[number], row - self._starts[number]
         if not isinstance(chunk, tuple):
             scalar = chunk[row]
             if not scalar.is_valid:

@@ -53,9 +53,6 @@ _MAX_IMAGE_NBYTES = 1 << 31
 class LargeColumn(Protocol):
     """A column of bytes that can be read ahead."""
 
-    def get(self, row: int) -> memoryview | None:
-        """Return the bytes of a row; None if it has none."""
-
     def announce(self, rows: Sequence[int]) -> int:
         """Begin to read the bytes of some rows; how many the system was asked for."""
 

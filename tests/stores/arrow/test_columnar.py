@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,10 +81,18 @@ def test_records_are_given_in_the_order_that_was_asked_for(write: Callable[[Path
     """Records and blobs of shuffled, repeated, very many, no and few indices, with null images, read ahead or not."""
     contents = [None if number % 9 == 4 else each for number, each in enumerate(make_contents(40, least=1))]
     rng = np.random.default_rng(5)
-    batches = [rng.permutation(40), rng.integers(0, 40, 5000), np.zeros(0, np.int64), [39], [3, 3, 39, 3], range(40)]
+    batches: list[Any] = [
+        rng.permutation(40),
+        rng.integers(0, 40, 5000),
+        np.zeros(0, np.int64),
+        [39],
+        [3, 3, 39, 3],
+        range(40),
+    ]
 
     with ps.open(write(tmp_path, make_table(contents))) as store:
-        for batch in map(list, batches):
+        for each in batches:
+            batch = list(each)
             store.prefetch(batch)
             records = store.read(batch)
 
@@ -104,8 +111,12 @@ def test_the_system_is_told_where_images_are(
     told: list[bytes] = []
     contents = [*make_contents(20), None, b""]
 
+    def tell(places: list[int], sizes: list[int]) -> int:
+        told.extend(map(ctypes.string_at, places, sizes))
+        return 1
+
     with ps.open(write(tmp_path, make_table(contents)), image="image") as store:
-        monkeypatch.setattr(columns, "_read_ahead", lambda *each: told.extend(map(ctypes.string_at, *each)) or 1)
+        monkeypatch.setattr(columns, "_read_ahead", tell)
         store.prefetch([7, 21, 3, 20, 22, -1])
         assert told == [contents[7], contents[3]]
         store.read([19, 2])
@@ -120,9 +131,13 @@ def test_the_system_is_asked_rarely_while_it_has_nothing_to_read(
 ) -> None:
     """After 1, 3, 7 ... 63 batches; before each batch again once bytes were missing."""
     asked: list[int] = []
-    answers = itertools.chain([0] * 8, itertools.repeat(1))
+
+    def announce(*_: object) -> int:
+        asked.append(batch)
+        return int(len(asked) > 8)
+
     with ps.open(write_arrow(tmp_path, make_table([*make_contents(20)]))) as store:
-        monkeypatch.setattr(ColumnarReader, "announce", lambda *_: asked.append(batch) or next(answers))
+        monkeypatch.setattr(ColumnarReader, "announce", announce)
         for batch in range(260):
             store.blobs("image", [batch % 20, 1])
 
