@@ -14,6 +14,8 @@ from penstock.errors import ArgumentError
 from penstock.sample import DatasetLike
 from penstock.torch.datasets import ConcatDataset, Subset, native
 from penstock.torch.vision.folders import NATIVE, NativeFolder
+from penstock.torch.vision.own_datasets import ReadDataset
+from penstock.torch.vision.recognise import NotRecognisedError
 
 __all__ = ["compile"]
 
@@ -76,14 +78,21 @@ def compile(dataset: DatasetLike) -> DatasetLike:  # noqa: A001  # torch.compile
                 f"a StoreDataset compiles its transform itself, but the batches of this one are not filled: {reason}"
             )
         return dataset
-    if not isinstance(dataset, NativeFolder):
-        _logger.info("%s: nothing is native: penstock does not know this class", kind.__qualname__)
-    return dataset
+    return dataset if isinstance(dataset, NativeFolder) else _compile_own(dataset)
 
 
 def _compile_folder(dataset: DatasetLike, native: type[NativeFolder]) -> DatasetLike:
     compiled = native.__new__(native)
     compiled.__dict__.update(dataset.__dict__)
+    return compiled if compiled._current_transform() is not None else dataset  # noqa: SLF001  # a class of this package
+
+
+def _compile_own(dataset: DatasetLike) -> DatasetLike:
+    try:
+        compiled = ReadDataset(dataset)
+    except NotRecognisedError as error:
+        _logger.info("%s: nothing is native: %s", type(dataset).__qualname__, error)
+        return dataset
     return compiled if compiled._current_transform() is not None else dataset  # noqa: SLF001  # a class of this package
 
 

@@ -18,21 +18,22 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import torchvision
 from numpy.typing import NDArray
 from torchvision import datasets
-from torchvision.datasets import folder
+from torchvision.transforms import transforms as v1
 
 from penstock.datasets.error_location import add_location
 from penstock.datasets.store.seek_tables import MEMORY_NBYTES
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
-from penstock.rng import globals_put_back, sample_scope
+from penstock.rng import globals_of_sample, globals_put_back, sample_scope
 from penstock.sample import Array, ArraySpec, Sample, SampleKeys, Tree
+from penstock.torch.vision.images import open_rgb
 from penstock.torch.vision.native_transform import NativeTransform
-from penstock.torch.vision.recognise import Transform
+from penstock.torch.vision.recognise import ImageType, NotRecognisedError, Transform
+from penstock.torch.vision.recognise_reading import RecognisedReading, recognise_loader
 from penstock.trace import stage
 from penstock.transforms import Failure
 from penstock.transforms.apply import apply_to_image
@@ -46,8 +47,8 @@ __all__ = ["NATIVE", "ImageFolder", "NativeFolder", "UnreadableImageError"]
 
 _logger = logging.getLogger(__name__)
 
-_LOADERS: Final = (folder.default_loader, folder.pil_loader)
 _TARGET: Final = ArraySpec((), np.dtype(np.int64))
+_CLASSES: Final = (int, np.int64)
 
 
 class UnreadableImageError(DecodeError, OSError):
@@ -70,7 +71,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
             sample: tuple[Sample, Sample] = super().__getitem__(index)
             return sample
         path, target = self.samples[index]
-        image = native.load(path, index)
+        image = native.load(path, index, self._load_own)
         return image, target if self.target_transform is None else self.target_transform(target)
 
     def spec(self) -> Tree | None:
@@ -82,14 +83,13 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         native = self._current_transform(recompile=True)
         if native is None or native.spec is None or self._has_own_methods() or not self.samples:
             return None
-        target = self.samples[0][1]
-        if self.target_transform is not None:
-            try:
-                with globals_put_back():  # restores the global generators
-                    target = self.target_transform(target)
-            except Exception:  # noqa: BLE001  # the sample raises it again
-                return None
-        return (native.spec, _TARGET) if type(target) is int else None
+        try:
+            with globals_put_back():  # restores the global generators
+                target = self.samples[0][1]
+                target = target if self.target_transform is None else self.target_transform(target)
+        except Exception:  # noqa: BLE001  # the sample raises it again
+            return None
+        return (native.spec, _TARGET) if type(target) in _CLASSES else None
 
     def packet_spec(self) -> tuple[Tree | None, str]:
         """The spec with packets for a device in place of the image, or why there is none; ``fill`` then writes them."""
@@ -110,19 +110,26 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
             )
         if rows is None:
             rows = np.arange(len(indices), dtype=np.int64)
-        chosen = [self.samples[i] for i in indices.tolist()]
-        native.fill([path for path, _ in chosen], indices, out[0], keys, rows)
+        chosen = []
+        for index, drawn in zip(indices.tolist(), keys.indices.tolist(), strict=True):
+            with sample_scope(keys.seed, keys.epoch, drawn):
+                chosen.append(self.samples[index])
+        native.fill([path for path, _ in chosen], indices, out[0], keys, rows, self._load_own)
         targets = [target for _, target in chosen]
         if self.target_transform is not None:
             targets = [self._transform_target(target, keys, i) for i, target in enumerate(targets)]
         for target, index in zip(targets, indices.tolist(), strict=True):
-            if type(target) is not int:
+            if type(target) not in _CLASSES:
                 raise SampleError(
                     f"the target must be an int, as that of the first sample, got {target!r}; pass a collate_fn to the "
                     "loader, which then collates samples",
                     index=index,
                 )
         out[1][rows] = targets
+
+    def _load_own(self, index: int) -> Sample:
+        """The image of sample ``index`` as the code that is replaced here makes it."""
+        return super().__getitem__(index)[0]
 
     def _transform_target(self, target: int, keys: SampleKeys, position: int) -> object:
         assert self.target_transform is not None
@@ -218,53 +225,72 @@ NATIVE: Final[dict[type, type[NativeFolder]]] = {
 class _FolderTransform(NativeTransform):
     """The program of a folder's transform. It reads paths, and returns images or fills rows."""
 
-    def __init__(self, transform: Transform, loader: Callable[[str], object]) -> None:
-        self.loader = loader
+    def __init__(self, transform: Transform, loader: Callable[[str], object] | RecognisedReading) -> None:
         self._tables: dict[str, bytes] = {}
         self._tables_nbytes = 0
-        if loader not in _LOADERS or (loader is folder.default_loader and torchvision.get_image_backend() != "PIL"):
-            super().__init__(transform, "the loader is not torchvision's loader for PIL images")
+        try:
+            found = loader if isinstance(loader, RecognisedReading) else recognise_loader(loader)
+        except NotRecognisedError as error:
+            super().__init__(transform, f"the loader: {error}")
         else:
-            super().__init__(transform)
+            self._find_source, self.reading = found.find_source, found.reading
+            steps = [*self.reading.steps, *([] if transform is None else [transform])]
+            whole = v1.Compose(steps) if self.reading.steps else transform
+            super().__init__(whole, image=ImageType(self.reading.stage), orient=self.reading.orient)
+        self.loader, self.transform = loader, transform
 
     @functools.cached_property
     def packets(self) -> PacketProgram | str:
         """What writes packets for a device in place of images; a string says why there is none."""
         assert self.program is not None
+        if self.reading.library != "PIL":
+            return f"{self.reading.library} reads some files otherwise than penstock"
         return why_no_packets(self.program) or PacketProgram(self.program)
 
-    def load(self, path: str, index: int) -> Sample:
-        """Read, decode and transform one image."""
+    def load(self, path: str, index: int, load_own: Callable[[int], Sample]) -> Sample:
+        """Read, decode and transform one image; ``load_own`` does so where its library decodes otherwise."""
         assert self.program is not None
         keys = self.keys()
-        encoded = _read([path])[0]
+        encoded = _read([self._find_source(path)])[0]
+        if not self.reading.reads_alike(encoded):
+            return load_own(index)
         try:
             array = self.program.run([encoded], keys)[0]
         except DecodeError as error:
+            if self.reading.library != "PIL":
+                return load_own(index)
             array = self._decode_with_pillow(path, index, encoded, keys, error, self.program.ops)
         except Exception as error:  # noqa: BLE001  # raised again, with its location
             raise _with_location(error, path, index)  # noqa: B904  # the same object, or a chained one
         return self.finish(array, encoded)
 
     def fill(
-        self, paths: list[str], indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64]
-    ) -> None:
+        self, paths: list[str], indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64],
+        load_own: Callable[[int], Sample],
+    ) -> None:  # fmt: skip
         """Write images into their rows. The first error is raised after all other images are written."""
         program, tables = self.program, None
         if isinstance(out, PacketRows):
             assert not isinstance(self.packets, str), "there is a spec for packets"
             program, tables = self.packets, self._seek_tables(paths)
         assert program is not None
-        images = _read(paths)
+        images = _read(list(map(self._find_source, paths)))
         failures: list[Failure] = []
-        program.fill(images, out, keys, rows, failures=failures, seek_tables=tables)
+        alike = [i for i, image in enumerate(images) if self.reading.reads_alike(image)]
+        program.fill([images[i] for i in alike], out, keys[alike], rows[alike], failures=failures, seek_tables=tables)
         if tables is not None:
             self._keep_seek_tables(paths, tables)
         failed: Exception | None = None
-        for failure in sorted(failures, key=lambda failure: failure.position):
-            i, error = failure.position, failure.error
+        errors = dict.fromkeys(set(range(len(images))) - set(alike), DecodeError("")) | {
+            alike[failure.position]: failure.error for failure in failures
+        }
+        for i, error in sorted(errors.items()):
             path, index = paths[i], int(indices[i])
             try:
+                if isinstance(error, DecodeError) and self.reading.library != "PIL":
+                    with sample_scope(keys.seed, keys.epoch, int(keys.indices[i])), globals_of_sample():
+                        out[rows[i]] = np.asarray(load_own(index))
+                    continue
                 if not isinstance(error, DecodeError):
                     raise _with_location(error, path, index)  # noqa: TRY301  # all failures are handled below
                 array = self._decode_with_pillow(path, index, images[i], keys[i : i + 1], error, program.ops)
@@ -296,12 +322,12 @@ class _FolderTransform(NativeTransform):
         if isinstance(error, ImageTooLargeError):
             raise _with_location(error, path, index)
         error.where.pop("position", None)
-        unreadable = UnreadableImageError(error.message, **error.where, key=path, index=index)
+        unreadable = UnreadableImageError(error.message, **error.where, key=_name(path), index=index)
         try:
             sniff(encoded[:32])
         except DecodeError:
             try:
-                pixels = np.array(folder.pil_loader(path))
+                pixels = np.array(open_rgb(encoded))
             except OSError:
                 raise unreadable from error
             transformed: Array = apply_to_image(ops, find_layouts(ops), pixels, keys, first=1)
@@ -309,11 +335,24 @@ class _FolderTransform(NativeTransform):
         raise unreadable from error
 
 
-def _read(paths: list[str]) -> list[bytes]:
-    with stage("read", len(paths)):
-        return [Path(path).read_bytes() for path in paths]
+def _read(sources: list[Any]) -> list[bytes]:
+    """Read files; of the user's own code, also bytes, open files and arrays and tensors of bytes."""
+    with stage("read", len(sources)):
+        return [_read_one(source) for source in sources]
+
+
+def _read_one(source: Any) -> bytes:
+    if isinstance(source, str | Path):
+        return Path(source).read_bytes()
+    found: Any = source.read() if hasattr(source, "read") else source
+    return found if isinstance(found, bytes) else np.asarray(found).tobytes()
 
 
 def _with_location(error: Exception, path: str, index: int) -> BaseException:
     getattr(error, "where", {}).pop("position", None)
-    return add_location(error, key=path, index=index)
+    return add_location(error, key=_name(path), index=index)
+
+
+def _name(source: Any) -> str:
+    """The key of an image in errors: its path, or the type of what the user's code reads it from."""
+    return source if isinstance(source, str) else type(source).__name__

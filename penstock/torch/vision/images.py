@@ -21,7 +21,7 @@ from penstock.transforms import decode
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
-__all__ = ["TorchvisionImages", "as_pil"]
+__all__ = ["TorchvisionImages", "as_pil", "open_rgb"]
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class TorchvisionImages(NativeTransform):
         if not isinstance(encoded, bytes):
             return self.transform(as_pil(encoded))
         if self.program is None:
-            return self.transform(_open_rgb(encoded))
+            return self.transform(open_rgb(encoded))
         return self.finish(self.program.run_one(encoded, self.keys()), encoded)
 
 
@@ -57,7 +57,7 @@ def as_pil(pixels: Array) -> PillowImage.Image:
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
 
 
-def _open_rgb(encoded: bytes) -> PillowImage.Image:
+def open_rgb(encoded: bytes) -> PillowImage.Image:
     """Open an image as torchvision's loader does; one that Pillow refuses, as ``on_truncated`` says."""
     from PIL import Image
 

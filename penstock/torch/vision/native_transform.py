@@ -20,7 +20,7 @@ from torchvision import tv_tensors
 from penstock.rng import next_keys
 from penstock.sample import Array, ArraySpec, Sample, SampleKeys
 from penstock.torch.loader.randomness import draw_seed
-from penstock.torch.vision.recognise import RecognisedTransforms, Transform, recognise
+from penstock.torch.vision.recognise import ImageType, RecognisedTransforms, Transform, recognise
 from penstock.transforms import Decode, Pipeline, Program
 
 if TYPE_CHECKING:
@@ -33,18 +33,21 @@ class NativeTransform:
     """A transform and its native program. ``what`` says which transforms are native.
 
     ``transform``: one of torchvision's transforms, or any callable. ``refused``: why nothing can be native, whatever
-    the transform is; empty if there is no such reason.
+    the transform is; empty if there is no such reason. ``image``: the type of the image that the transform gets.
+    ``orient``: whether it is turned by its Exif orientation.
     """
 
-    def __init__(self, transform: Transform, refused: str = "") -> None:
-        self.transform = transform
+    def __init__(
+        self, transform: Transform, refused: str = "", image: ImageType | None = None, *, orient: bool = False
+    ) -> None:
+        self.transform, self._orient = transform, orient
         self.program: Program | None = None
         self.spec: ArraySpec | None = None
         if transform is None and not refused:
-            refused = "there is no transform, so samples are PIL images, which no loader batches"
+            refused = "there is no transform, so samples are images as they are read, which no loader batches"
         self.what = f"nothing is native: {refused}"
         if not refused:
-            self._compile(recognise(transform))
+            self._compile(recognise(transform, image or ImageType()))
 
     def _compile(self, recognised: RecognisedTransforms) -> None:
         self.recognised, self.what = recognised, str(recognised)
@@ -54,7 +57,7 @@ class NativeTransform:
         if not recognised.names:
             return
         max_pixels = read_max_pixels()  # Pillow limits pixels only, so the bytes that so many pixels take are allowed
-        decode = Decode(max_pixels=max_pixels, max_nbytes=16 * max_pixels)
+        decode = Decode(orient=self._orient, max_pixels=max_pixels, max_nbytes=16 * max_pixels)
         self.program = Pipeline([decode, *recognised.ops]).compile("image")
         self.is_random = any(op.random for op in recognised.ops)
         self.spec = None if recognised.remaining else self.program.spec()

@@ -47,7 +47,9 @@ Transform = Any
 class ImageType:
     """The type of an image between two transforms."""
 
-    kind: str = "pil"  # {"pil", "tensor", "image"}: a PIL image of mode RGB, a CHW tensor, or a ``tv_tensors.Image``
+    kind: str = "pil"
+    """{"pil", "array", "tensor", "image"}: a PIL image of mode RGB, an HWC array of NumPy, a CHW tensor, or a
+    ``tv_tensors.Image``."""
     dtype: str = "uint8"
     """{"uint8", "float32", "float16"}: the dtype. Floats are on the scale 0 to 1 until they are normalised."""
 
@@ -89,6 +91,8 @@ def translate_image_transform(step: Transform, image: ImageType) -> Translation:
     translator = _TRANSLATORS.get(type(step))
     if translator is None:
         raise NotRecognisedError("penstock has no op for it")
+    if image.kind == "array" and type(step) not in _TAKE_ARRAYS:
+        raise NotRecognisedError("it gets an array of NumPy; put ToPILImage or ToImage before it")
     if is_modified(step):
         raise NotRecognisedError("it has a hook or a method of its own")
     if image.kind == "image" and type(step) in _V1_TRANSFORMS:
@@ -230,8 +234,14 @@ def _read_padding(step: Transform) -> int | tuple[int, ...]:
 # types and values
 
 
+def _translate_to_picture(step: Transform, image: ImageType) -> Translation:
+    if image.kind == "pil" or image.dtype != "uint8" or step.mode not in {None, "RGB"}:
+        raise NotRecognisedError(f"mode={step.mode!r} for a {image.dtype} {image.kind}")
+    return (), ImageType()
+
+
 def _translate_to_tensor(step: Transform, image: ImageType) -> Translation:
-    if image.kind != "pil":
+    if image.kind not in {"pil", "array"}:
         return _keep_tensor(image, is_v2=type(step) is v2.ToTensor)
     dtype = torch.get_default_dtype()
     if dtype != torch.float32:
@@ -303,6 +313,7 @@ _BY_NAME: Final[dict[str, Callable[[Transform, ImageType], Translation]]] = {
     "Resize": _translate_resize,
     "ToDtype": _translate_to_dtype,
     "ToImage": lambda _, image: ((), replace(image, kind="image")),
+    "ToPILImage": _translate_to_picture,
     "ToPureTensor": lambda _, image: ((), replace(image, kind="tensor") if image.kind == "image" else image),
     "ToTensor": _translate_to_tensor,
 }
@@ -315,5 +326,6 @@ _TRANSLATORS: Final[dict[type, Callable[[Transform, ImageType], Translation]]] =
     if hasattr(library, name)
 } | {torch.nn.Identity: _BY_NAME["Identity"]}
 
+_TAKE_ARRAYS: Final = frozenset({v1.ToTensor, v2.ToTensor, v2.ToImage, v1.ToPILImage, v2.ToPILImage})
 _V1_TRANSFORMS: Final = frozenset(kind for kind in _TRANSLATORS if kind.__module__ == v1.__name__)
 """They turn a ``tv_tensors.Image`` into a plain tensor."""
