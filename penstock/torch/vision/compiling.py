@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, cast
 
 from torch.utils import data
 
@@ -81,15 +82,15 @@ def compile(dataset: DatasetLike) -> DatasetLike:  # noqa: A001  # torch.compile
     return dataset if isinstance(dataset, NativeFolder) else _compile_own(dataset)
 
 
-def _compile_folder(dataset: DatasetLike, native: type[NativeFolder]) -> DatasetLike:
+def _compile_folder(dataset: object, native: type[NativeFolder]) -> object:
     compiled = native.__new__(native)
     compiled.__dict__.update(dataset.__dict__)
     return compiled if compiled._current_transform() is not None else dataset  # noqa: SLF001  # a class of this package
 
 
-def _compile_own(dataset: DatasetLike) -> DatasetLike:
+def _compile_own(dataset: object) -> object:
     try:
-        compiled = ReadDataset(dataset)
+        compiled = ReadDataset(cast("Sequence[tuple[object, ...]]", dataset))
     except NotRecognisedError as error:
         _logger.info("%s: nothing is native: %s", type(dataset).__qualname__, error)
         return dataset
@@ -105,7 +106,7 @@ def _replace_inner(wrapper: DatasetLike, **inner: DatasetLike) -> DatasetLike:
     return copied
 
 
-def _is_worth_replacing(kind: type, before: list[DatasetLike], after: list[DatasetLike]) -> bool:
+def _is_worth_replacing(kind: type, before: list[object], after: list[object]) -> bool:
     """Return whether an inner dataset was compiled, or torch's wrapper hides an inner dataset that fills batches."""
     if any(new is not old for new, old in zip(after, before, strict=True)):
         return True

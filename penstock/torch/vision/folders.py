@@ -18,7 +18,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from penstock.rng import globals_of_sample, globals_put_back, sample_scope
 from penstock.sample import Array, ArraySpec, Sample, SampleKeys, Tree
 from penstock.torch.vision.images import open_rgb
 from penstock.torch.vision.native_transform import NativeTransform
-from penstock.torch.vision.recognise import ImageType, NotRecognisedError, Transform
+from penstock.torch.vision.recognise import NotRecognisedError, Transform
 from penstock.torch.vision.recognise_reading import RecognisedReading, recognise_loader
 from penstock.trace import stage
 from penstock.transforms import Failure
@@ -71,7 +71,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
             sample: tuple[Sample, Sample] = super().__getitem__(index)
             return sample
         path, target = self.samples[index]
-        image = native.load(path, index, self._load_own)
+        image = native.load(path, index)
         return image, target if self.target_transform is None else self.target_transform(target)
 
     def spec(self) -> Tree | None:
@@ -114,7 +114,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         for index, drawn in zip(indices.tolist(), keys.indices.tolist(), strict=True):
             with sample_scope(keys.seed, keys.epoch, drawn):
                 chosen.append(self.samples[index])
-        native.fill([path for path, _ in chosen], indices, out[0], keys, rows, self._load_own)
+        native.fill([path for path, _ in chosen], indices, out[0], keys, rows)
         targets = [target for _, target in chosen]
         if self.target_transform is not None:
             targets = [self._transform_target(target, keys, i) for i, target in enumerate(targets)]
@@ -127,7 +127,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
                 )
         out[1][rows] = targets
 
-    def _load_own(self, index: int) -> Sample:
+    def _load_own(self, index: int) -> object:
         """The image of sample ``index`` as the code that is replaced here makes it."""
         return super().__getitem__(index)[0]
 
@@ -136,7 +136,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         with sample_scope(keys.seed, keys.epoch, int(keys.indices[position])):
             return self.target_transform(target)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> str | None:
         """A hash of the paths below ``root`` and of the targets. A copy of the folder has the same fingerprint."""
         state, root = hashlib.blake2b(digest_size=16), str(self.root)
         for path, target in self.samples:
@@ -156,7 +156,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         """Return the program for the present transform and loader; None if nothing is native."""
         native = before = self._native
         if recompile or native is None or native.transform is not self.transform or native.loader is not self.loader:
-            native = self._native = _FolderTransform(self.transform, self.loader)
+            native = self._native = _FolderTransform(self.transform, self.loader, self._load_own)
             if before is None or before.what != native.what:
                 _logger.info("%s(%r): %s", type(self).__name__, str(self.root), native.what)
         return native if native.program is not None else None
@@ -223,9 +223,12 @@ NATIVE: Final[dict[type, type[NativeFolder]]] = {
 
 
 class _FolderTransform(NativeTransform):
-    """The program of a folder's transform. It reads paths, and returns images or fills rows."""
+    """The program of a folder's transform. It reads paths, and returns images or fills rows.
 
-    def __init__(self, transform: Transform, loader: Callable[[str], object] | RecognisedReading) -> None:
+    ``load_own`` makes the image of a sample by the code that is replaced, where its library decodes a file otherwise.
+    """
+
+    def __init__(self, transform: Transform, loader: object, load_own: Callable[[int], object]) -> None:
         self._tables: dict[str, bytes] = {}
         self._tables_nbytes = 0
         try:
@@ -234,10 +237,10 @@ class _FolderTransform(NativeTransform):
             super().__init__(transform, f"the loader: {error}")
         else:
             self._find_source, self.reading = found.find_source, found.reading
-            steps = [*self.reading.steps, *([] if transform is None else [transform])]
+            steps = [step for step in (*self.reading.steps, transform) if step is not None]
             whole = v1.Compose(steps) if self.reading.steps else transform
-            super().__init__(whole, image=ImageType(self.reading.stage), orient=self.reading.orient)
-        self.loader, self.transform = loader, transform
+            super().__init__(whole, kind=self.reading.stage, orient=self.reading.library in {"torchcodec", "cv2"})
+        self.loader, self.transform, self._load_own = loader, transform, load_own
 
     @functools.cached_property
     def packets(self) -> PacketProgram | str:
@@ -247,27 +250,26 @@ class _FolderTransform(NativeTransform):
             return f"{self.reading.library} reads some files otherwise than penstock"
         return why_no_packets(self.program) or PacketProgram(self.program)
 
-    def load(self, path: str, index: int, load_own: Callable[[int], Sample]) -> Sample:
-        """Read, decode and transform one image; ``load_own`` does so where its library decodes otherwise."""
+    def load(self, path: str, index: int) -> Sample:
+        """Read, decode and transform one image."""
         assert self.program is not None
         keys = self.keys()
         encoded = _read([self._find_source(path)])[0]
         if not self.reading.reads_alike(encoded):
-            return load_own(index)
+            return self._load_own(index)
         try:
             array = self.program.run([encoded], keys)[0]
         except DecodeError as error:
             if self.reading.library != "PIL":
-                return load_own(index)
+                return self._load_own(index)
             array = self._decode_with_pillow(path, index, encoded, keys, error, self.program.ops)
         except Exception as error:  # noqa: BLE001  # raised again, with its location
             raise _with_location(error, path, index)  # noqa: B904  # the same object, or a chained one
         return self.finish(array, encoded)
 
     def fill(
-        self, paths: list[str], indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64],
-        load_own: Callable[[int], Sample],
-    ) -> None:  # fmt: skip
+        self, paths: list[str], indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64]
+    ) -> None:
         """Write images into their rows. The first error is raised after all other images are written."""
         program, tables = self.program, None
         if isinstance(out, PacketRows):
@@ -281,15 +283,14 @@ class _FolderTransform(NativeTransform):
         if tables is not None:
             self._keep_seek_tables(paths, tables)
         failed: Exception | None = None
-        errors = dict.fromkeys(set(range(len(images))) - set(alike), DecodeError("")) | {
-            alike[failure.position]: failure.error for failure in failures
-        }
+        errors: dict[int, Exception] = {i: DecodeError("") for i in range(len(images)) if i not in alike}
+        errors |= {alike[failure.position]: failure.error for failure in failures}
         for i, error in sorted(errors.items()):
             path, index = paths[i], int(indices[i])
             try:
                 if isinstance(error, DecodeError) and self.reading.library != "PIL":
                     with sample_scope(keys.seed, keys.epoch, int(keys.indices[i])), globals_of_sample():
-                        out[rows[i]] = np.asarray(load_own(index))
+                        out[rows[i]] = np.asarray(self._load_own(index))
                     continue
                 if not isinstance(error, DecodeError):
                     raise _with_location(error, path, index)  # noqa: TRY301  # all failures are handled below
@@ -335,16 +336,16 @@ class _FolderTransform(NativeTransform):
         raise unreadable from error
 
 
-def _read(sources: list[Any]) -> list[bytes]:
+def _read(sources: Sequence[object]) -> list[bytes]:
     """Read files; of the user's own code, also bytes, open files and arrays and tensors of bytes."""
     with stage("read", len(sources)):
         return [_read_one(source) for source in sources]
 
 
-def _read_one(source: Any) -> bytes:
+def _read_one(source: object) -> bytes:
     if isinstance(source, str | Path):
         return Path(source).read_bytes()
-    found: Any = source.read() if hasattr(source, "read") else source
+    found = source.read() if hasattr(source, "read") else source
     return found if isinstance(found, bytes) else np.asarray(found).tobytes()
 
 
@@ -353,6 +354,6 @@ def _with_location(error: Exception, path: str, index: int) -> BaseException:
     return add_location(error, key=_name(path), index=index)
 
 
-def _name(source: Any) -> str:
+def _name(source: object) -> str:
     """The key of an image in errors: its path, or the type of what the user's code reads it from."""
     return source if isinstance(source, str) else type(source).__name__

@@ -33,13 +33,11 @@ class NativeTransform:
     """A transform and its native program. ``what`` says which transforms are native.
 
     ``transform``: one of torchvision's transforms, or any callable. ``refused``: why nothing can be native, whatever
-    the transform is; empty if there is no such reason. ``image``: the type of the image that the transform gets.
+    the transform is; empty if there is no such reason. ``kind``: of the image that the transform gets.
     ``orient``: whether it is turned by its Exif orientation.
     """
 
-    def __init__(
-        self, transform: Transform, refused: str = "", image: ImageType | None = None, *, orient: bool = False
-    ) -> None:
+    def __init__(self, transform: Transform, refused: str = "", kind: str = "pil", *, orient: bool = False) -> None:
         self.transform, self._orient = transform, orient
         self.program: Program | None = None
         self.spec: ArraySpec | None = None
@@ -47,7 +45,7 @@ class NativeTransform:
             refused = "there is no transform, so samples are images as they are read, which no loader batches"
         self.what = f"nothing is native: {refused}"
         if not refused:
-            self._compile(recognise(transform, image or ImageType()))
+            self._compile(recognise(transform, ImageType(kind)))
 
     def _compile(self, recognised: RecognisedTransforms) -> None:
         self.recognised, self.what = recognised, str(recognised)

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import FunctionType
 
-from penstock.datasets.user_code import is_user_code
+from penstock.datasets.fingerprints import get_fingerprint
 from penstock.rng import globals_of_sample
-from penstock.sample import DatasetLike, Sample
 from penstock.torch.vision.folders import NativeFolder
-from penstock.torch.vision.recognise import NotRecognisedError
 from penstock.torch.vision.recognise_reading import RecognisedReading, keep_source, recognise_getitem
 
 __all__ = ["ReadDataset"]
@@ -33,32 +30,34 @@ class ReadDataset(NativeFolder):
         If the ``__getitem__`` of ``dataset`` is not recognised: why.
     """
 
-    def __init__(self, dataset: DatasetLike) -> None:
-        function = getattr(type(dataset), "__getitem__", None)
-        if not (isinstance(function, FunctionType) and is_user_code(function)):
-            raise NotRecognisedError("penstock does not know this class, and its __getitem__ is not the user's own")
+    def __init__(self, dataset: Sequence[tuple[object, ...]]) -> None:
         self.__dict__.update(getattr(dataset, "__dict__", {}))
         self.samples = _Samples(dataset)
         self.root, self.transform, self.target_transform = type(dataset).__qualname__, None, None
-        self.loader = RecognisedReading(keep_source, recognise_getitem(dataset).reading)
+        self.loader = RecognisedReading(keep_source, self.samples.found.reading)
 
-    def _load_own(self, index: int) -> Sample:
+    def fingerprint(self) -> str | None:
+        """That of the user's dataset; None if it has none."""
+        return get_fingerprint(self.samples.dataset)
+
+    def _load_own(self, index: int) -> object:
         return self.samples.dataset[index][0]
 
 
 class _Samples(Sequence[tuple[object, object]]):
     """Path, or whatever else the user's code reads an image from, and target of each sample."""
 
-    def __init__(self, dataset: DatasetLike) -> None:
-        self.dataset, self._find_source = dataset, recognise_getitem(dataset).find_source
+    def __init__(self, dataset: Sequence[tuple[object, ...]]) -> None:
+        self.dataset, self.found = dataset, recognise_getitem(dataset)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> tuple[object, object]:  # type: ignore[override]  # no slices
         with globals_of_sample():
-            source, target = self._find_source(self.dataset, index)
-        return (str(source) if isinstance(source, Path) else source), target
+            pair = self.found.find_source(self.dataset, index)
+        assert isinstance(pair, tuple), "recognise_getitem says so"
+        return str(pair[0]) if isinstance(pair[0], Path) else pair[0], pair[1]
 
-    def __reduce__(self) -> tuple[type, tuple[DatasetLike]]:
+    def __reduce__(self) -> tuple[type, tuple[object]]:
         return _Samples, (self.dataset,)

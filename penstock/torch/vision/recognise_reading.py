@@ -26,15 +26,15 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, cast
 
 import torchvision
 from torchvision.datasets import folder
 
 from penstock.datasets.user_code import is_user_code
-from penstock.torch.vision.recognise import NotRecognisedError, Transform
+from penstock.torch.vision.recognise import NotRecognisedError
 from penstock.transforms.decoding.jpeg_markers import frame
 
 __all__ = ["Reading", "RecognisedReading", "keep_source", "recognise_getitem", "recognise_loader"]
@@ -61,7 +61,6 @@ _CALLS: Final = (
 """A function, or a method of the image; what it is called with; its other arguments, as text; and what it returns."""
 
 _NOT_READY: Final = {
-    "path": "no known call reads it",
     "file": "a file is opened, and not read as an image",
     "opened": 'the image is not converted, so it keeps the channels of its file; add .convert("RGB")',
     "bgr": "the channels are blue, green, red; convert them with cv2.cvtColor(image, cv2.COLOR_BGR2RGB)",
@@ -75,13 +74,8 @@ class Reading:
     stage: str = "path"
     """{"path", "file", "opened", "bgr"}, or the type of an image that is read and converted: a picture of Pillow
     ("pil"), an array HWC ("array") or a tensor CHW ("tensor")."""
-    library: str = ""  # {"PIL", "torchvision", "torchcodec", "cv2"}
-    steps: tuple[Transform, ...] = ()  # what is called with the image afterwards
-
-    @property
-    def orient(self) -> bool:
-        """Whether the library turns images by their Exif orientation."""
-        return self.library in {"torchcodec", "cv2"}
+    library: str = ""  # {"PIL", "torchvision", "torchcodec", "cv2"}; the last two turn images by Exif
+    steps: tuple[object, ...] = ()  # what is called with the image afterwards
 
     def reads_alike(self, encoded: bytes) -> bool:
         """Whether the library makes the pixels of :func:`penstock.decode` of a file; measured, by format."""
@@ -94,7 +88,7 @@ class Reading:
         is_moving = encoded[12:16] == b"VP8X" and encoded[20] & 2  # a WebP of several pictures
         return encoded[:4] in {b"\x89PNG", b"RIFF"} and not (is_deep or is_moving)
 
-    def after(self, called: Any, options: Sequence[Any]) -> Reading:
+    def after(self, called: object, options: Sequence[object]) -> Reading:
         """What a known call makes of it; ``options``: its other arguments."""
         text = " ".join(str(getattr(value, "name", value)) for value in options)
         rows = [row for row in _CALLS if row[0] == _find_name(called)]
@@ -104,10 +98,6 @@ class Reading:
                 return Reading(result, self.library or library)
         known = " or ".join(repr(each) if each else "no other argument" for row in rows for each in row[2])
         raise NotRecognisedError(f"it has {text!r}; penstock knows it with {known}, which gives three channels")
-
-    def then(self, called: Any) -> Reading:
-        """The image after a transform, or any other call with the image alone."""
-        return Reading(self.check_ready().stage, self.library, (*self.steps, called))
 
     def check_ready(self) -> Reading:
         """Raise NotRecognisedError unless this is an image that is read and converted."""
@@ -120,18 +110,17 @@ class Reading:
 class RecognisedReading:
     """A function whose reading is recognised."""
 
-    find_source: Callable[..., Any]
+    find_source: Callable[..., object]
     """The function, which returns what the image is read from in its place: a path, or bytes, or an open file."""
     reading: Reading
-    is_pair: bool = False  # whether the function returns the image and a target
 
 
-def keep_source(source: Any) -> Any:
+def keep_source(source: object) -> object:
     """The ``find_source`` of a loader that reads what it is given."""
     return source
 
 
-def recognise_loader(loader: Any) -> RecognisedReading:
+def recognise_loader(loader: object) -> RecognisedReading:
     """Recognise a function that takes a path and returns the image.
 
     Raises
@@ -139,26 +128,25 @@ def recognise_loader(loader: Any) -> RecognisedReading:
     NotRecognisedError
         If it is not recognised: why, with the line of its source.
     """
-    called, options = loader, []
-    if type(loader) is functools.partial and not loader.args:
-        called, options = loader.func, list(loader.keywords.values())
+    called, options = loader, cast("tuple[object, ...]", ())
+    if isinstance(loader, functools.partial) and not loader.args:
+        called, options = loader.func, (*loader.keywords.values(),)
     if _find_name(called):
         return RecognisedReading(keep_source, Reading().after(called, options).check_ready())
-    found = _Rewriter(loader, None).rewrite()
-    if found.is_pair:
-        raise NotRecognisedError("a loader must return an image alone")
-    return found
+    return _Rewriter(loader, None).rewrite()
 
 
-def recognise_getitem(dataset: Any) -> RecognisedReading:
-    """Recognise the ``__getitem__`` of a user's dataset; raises as :func:`recognise_loader`."""
-    found = _Rewriter(type(dataset).__getitem__, dataset).rewrite()
-    if not found.is_pair or hasattr(dataset, "__getitems__"):
-        raise NotRecognisedError("__getitem__ must return an image and a target, and there must be no __getitems__")
-    return found
+def recognise_getitem(dataset: object) -> RecognisedReading:
+    """Recognise a user's ``__getitem__`` that returns an image and a target; raises as :func:`recognise_loader`."""
+    function = getattr(type(dataset), "__getitem__", None)
+    if not (isinstance(function, types.FunctionType) and is_user_code(function)):
+        raise NotRecognisedError("penstock does not know this class, and its __getitem__ is not the user's own")
+    if hasattr(dataset, "__getitems__"):
+        raise NotRecognisedError("it has __getitems__")
+    return _Rewriter(function, dataset, [True, False]).rewrite()
 
 
-def _find_name(called: Any) -> str:
+def _find_name(called: object) -> str:
     """The name in the table of a function that is the same object; empty if there is none."""
     for name, *_ in _CALLS:
         module, _, attribute = name.partition(":")
@@ -169,19 +157,21 @@ def _find_name(called: Any) -> str:
     return ""
 
 
+_CHECKS: Final = (" is None", " is not None")
 _UNKNOWN_USE: Final = "penstock does not know this use of the image"
 _UNKNOWN: Final = object()
 """The value of a name that only running the code would tell."""
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Rewrites one function. A node that stands for the image, whose value is now its path, has a ``reading``."""
+    """Rewrites one function."""
 
-    def __init__(self, function: Any, owner: Any) -> None:
+    def __init__(self, function: object, owner: object, wanted: Sequence[bool] = (True,)) -> None:
         if not isinstance(function, types.FunctionType):
             raise NotRecognisedError(f"{function!r:.80} is no function that penstock knows, and none in Python")
-        self._function, self._owner = function, owner
+        self._function, self._owner, self._wanted = function, owner, list(wanted)  # which returned value is the image
         self._readings: dict[str, Reading] = {}  # of local names
+        self._marks: dict[ast.AST, Reading] = {}  # of nodes that stand for the image, whose value is now its source
         code, cells = function.__code__, [each.cell_contents for each in function.__closure__ or ()]
         self._needed = dict(zip(code.co_freevars, cells, strict=True))
         self._values = vars(builtins) | function.__globals__ | self._needed
@@ -189,7 +179,7 @@ class _Rewriter(ast.NodeTransformer):
         if owner is not None:
             self._values[code.co_varnames[0]] = owner
         self._reasons: list[str] = []
-        self._found: tuple[Reading, bool] | None = None
+        self._found: Reading | None = None
 
     def rewrite(self) -> RecognisedReading:
         """Return the rewritten function, and what it reads."""
@@ -197,37 +187,36 @@ class _Rewriter(ast.NodeTransformer):
         node.body = self._rewrite_block(node.body)
         if self._found is None:
             raise NotRecognisedError("; ".join(self._reasons) or f"{self._function.__qualname__} returns no image")
-        return RecognisedReading(self._compile(node), *self._found)
+        return RecognisedReading(self._compile(node), self._found)
 
-    def _parse(self) -> Any:
+    def _parse(self) -> ast.FunctionDef:
         """Return the definition in its file; a lambda becomes one."""
         code = self._function.__code__
         try:
             tree = ast.parse("".join(inspect.findsource(code)[0]))
         except (OSError, SyntaxError, TypeError):
             raise NotRecognisedError(f"the source of {self._function.__qualname__} cannot be read") from None
-        here = [node for node in ast.walk(tree) if getattr(node, "lineno", 0) == code.co_firstlineno]
-        found: list[Any] = [node for node in here if isinstance(node, ast.FunctionDef) and node.name == code.co_name]
-        found += [node for node in here if isinstance(node, ast.Lambda) and code.co_name == "<lambda>"]
+        kind = ast.Lambda if code.co_name == "<lambda>" else ast.FunctionDef
+        found = [node for node in ast.walk(tree) if isinstance(node, kind) and node.lineno == code.co_firstlineno]
         if len(found) != 1:
             raise NotRecognisedError(f"line {code.co_firstlineno} defines several functions, or one with a decorator")
-        if isinstance(found[0], ast.FunctionDef):
-            return found[0]
-        made: Any = ast.parse("def read(): pass").body[0]
-        made.args, made.body = found[0].args, [ast.copy_location(ast.Return(found[0].body), found[0])]
+        node, made = found[0], ast.parse("def read(): pass").body[0]
+        assert isinstance(made, ast.FunctionDef)
+        made.args = node.args
+        made.body = node.body if isinstance(node, ast.FunctionDef) else [ast.copy_location(ast.Return(node.body), node)]
         return made
 
-    def _compile(self, node: Any) -> Callable[..., Any]:
+    def _compile(self, node: ast.FunctionDef) -> Callable[..., object]:
         node.args.defaults, node.args.kw_defaults = [], [None] * len(node.args.kwonlyargs)
-        outer: Any = ast.parse(f"def outer({', '.join(self._needed)}):\n    return {node.name}")
-        outer.body[0].body.insert(0, node)
-        made: dict[str, Any] = {}
+        module = ast.parse(f"def outer({', '.join(self._needed)}):\n    return read")
+        cast("ast.FunctionDef", module.body[0]).body.insert(0, node)
+        made: dict[str, Callable[..., types.FunctionType]] = {}
         flags = __future__.annotations.compiler_flag  # annotations are not run
-        code = compile(ast.fix_missing_locations(outer), self._function.__code__.co_filename, "exec", flags)
+        code = compile(ast.fix_missing_locations(module), self._function.__code__.co_filename, "exec", flags)
         exec(code, self._function.__globals__, made)  # noqa: S102  # the user's own function, without its reading
-        function: Any = made["outer"](*self._needed.values())
+        function = made["outer"](*self._needed.values())
         function.__defaults__, function.__kwdefaults__ = self._function.__defaults__, self._function.__kwdefaults__
-        return function  # type: ignore[no-any-return]
+        return function
 
     def _refuse(self, node: ast.AST, why: object) -> NotRecognisedError:
         line, file = getattr(node, "lineno", "?"), Path(self._function.__code__.co_filename).name
@@ -235,7 +224,7 @@ class _Rewriter(ast.NodeTransformer):
 
     # values that are known without running the code
 
-    def _resolve(self, node: ast.AST | None) -> Any:
+    def _resolve(self, node: ast.AST | None) -> object:
         if isinstance(node, ast.Constant):
             return node.value
         if not isinstance(node, ast.Attribute):
@@ -257,10 +246,6 @@ class _Rewriter(ast.NodeTransformer):
 
     # statements
 
-    def visit(self, node: ast.AST) -> Any:
-        """Rewrite a node, once."""
-        return node if hasattr(node, "reading") else super().visit(node)
-
     def _rewrite_block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         block = ast.Module([*body, ast.Pass()], [])
         super().generic_visit(block)
@@ -268,50 +253,51 @@ class _Rewriter(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Refuse an image inside a node that is not known, and one that is read or replaced in a branch or a loop."""
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and ast.unparse(node).endswith(_CHECKS):
+            return node  # the source is not None either
         before = dict(self._readings)
         super().generic_visit(node)
-        if any(hasattr(child, "reading") for child in ast.iter_child_nodes(node)):
+        if not self._marks.keys().isdisjoint(ast.iter_child_nodes(node)):
             raise self._refuse(node, _UNKNOWN_USE)
         if before != self._readings:
             raise self._refuse(node, "the image is read, or its name is used again, in a branch or a loop")
         return node
 
-    def visit_If(self, node: ast.If) -> Any:
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         """Keep the branch that is taken, if only attributes of the dataset decide."""
         decided = self._decide(node.test)
         if decided is None:
             return self.generic_visit(node)
         return self._rewrite_block(node.body if decided else node.orelse)
 
-    def visit_With(self, node: ast.With) -> Any:
+    def visit_With(self, node: ast.With) -> ast.AST | list[ast.AST]:
         """Let ``with open(path, "rb") as file`` give the path the name of the file."""
         item = node.items[0]
-        value = self.visit(item.context_expr)
-        if not hasattr(value, "reading") or len(node.items) > 1 or not isinstance(item.optional_vars, ast.Name):
+        item.context_expr = value = self.visit(item.context_expr)
+        if value not in self._marks or len(node.items) > 1 or not isinstance(item.optional_vars, ast.Name):
             return self.generic_visit(node)
         assigned = self.visit_Assign(ast.copy_location(ast.Assign([item.optional_vars], value), node))
         return [assigned, *self._rewrite_block(node.body)]
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         """Note what a local name stands for."""
-        target, value = node.targets[0], self.visit(node.value)
+        node.value = self.visit(node.value)
+        target, value = node.targets[0], node.value
         if len(node.targets) > 1 or not isinstance(target, ast.Name):
             return self.generic_visit(node)
         self._readings.pop(target.id, None)
-        if hasattr(value, "reading"):
-            self._readings[target.id] = value.reading
-        node.value = value
+        if value in self._marks:
+            self._readings[target.id] = self._marks[value]
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
         """Find the image in what is returned."""
-        returned: Any = node.value
-        parts = [self.visit(each) for each in getattr(returned, "elts", [returned or ast.Constant(None)])]
-        if [hasattr(part, "reading") for part in parts] not in ([True], [True, False]) or self._found is not None:
-            why = "; ".join(self._reasons) or "one statement must return an image that a known call reads, and a target"
-            raise self._refuse(node, why)
-        self._found = parts[0].reading.check_ready(), len(parts) == 2
-        node.value = ast.Tuple(parts, ast.Load()) if len(parts) == 2 else parts[0]
+        parts = [self.visit(each) for each in getattr(node.value, "elts", [node.value or ast.Constant(None)])]
+        if [part in self._marks for part in parts] != self._wanted or self._found is not None:
+            what = "an image that a known call reads" + ", and a target" * (len(self._wanted) - 1)
+            raise self._refuse(node, "; ".join(self._reasons) or f"one statement must return {what}")
+        self._found = self._marks[parts[0]].check_ready()
+        node.value = ast.Tuple(parts, ast.Load()) if parts[1:] else parts[0]
         return node
 
     # expressions
@@ -323,36 +309,33 @@ class _Rewriter(ast.NodeTransformer):
         self._readings.pop(node.id, None)
         return node
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """Keep ``image is None``, since a path is not None either."""
-        is_check = isinstance(node.left, ast.Name) and isinstance(node.ops[0], ast.Is | ast.IsNot)
-        return node if is_check else self.generic_visit(node)
-
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Follow the image through a call."""
+        if node in self._marks:  # seen before
+            return node
         called = self._resolve(node.func)
         node.args[:1] = [self.visit(each) for each in node.args[:1]]
-        first: Any = node.args[0] if node.args else None
-        others = [*node.args[1:], *(each.value for each in node.keywords)]
+        first, named = node.args[0] if node.args else None, [each.value for each in node.keywords]
+        others = [*node.args[1:], *named]
         if called is _UNKNOWN and isinstance(node.func, ast.Attribute):
-            owner: Any = self.visit(node.func.value)
-            if hasattr(owner, "reading"):
-                first, others, called = owner, [*node.args, *(each.value for each in node.keywords)], node.func.attr
-        reading: Reading | None = getattr(first, "reading", None)
+            node.func.value = self.visit(node.func.value)
+            if node.func.value in self._marks:
+                first, others, called = node.func.value, [*node.args, *named], node.func.attr
+        reading = None if first is None else self._marks.get(first)
         begins = any(row[0] == _find_name(called) and row[1].startswith("path") for row in _CALLS)
         is_text = called is open and [self._resolve(each) for each in others] != ["rb"]  # a file of something else
-        if reading is None and (not begins or first is None or is_text):
+        if first is None or (reading is None and (not begins or is_text)):
             return self._call_loader(node, called) or self.generic_visit(node)
         try:
             if _find_name(called):
                 return self._mark(first, (reading or Reading()).after(called, [self._resolve(each) for each in others]))
-            if not others and callable(called):
-                return self._mark(first, (reading or Reading()).then(called))
+            if reading is not None and not others and callable(called):
+                return self._mark(first, replace(reading.check_ready(), steps=(*reading.steps, called)))
         except NotRecognisedError as error:
             raise self._refuse(node, error) from None
         raise self._refuse(node, _UNKNOWN_USE)
 
-    def _call_loader(self, node: ast.Call, called: Any) -> ast.AST | None:
+    def _call_loader(self, node: ast.Call, called: object) -> ast.AST | None:
         """A call of the user's own function with a path; None if it reads no image that is recognised."""
         function = getattr(called, "__func__", called)
         if not isinstance(function, types.FunctionType) or not is_user_code(function) or len(node.args) != 1:
@@ -368,8 +351,7 @@ class _Rewriter(ast.NodeTransformer):
         node.func = ast.copy_location(ast.Name(name, ast.Load()), node.func)
         return self._mark(node, found.reading)
 
-    @staticmethod
-    def _mark(node: Any, reading: Reading | None) -> ast.AST:
+    def _mark(self, node: ast.expr, reading: Reading | None) -> ast.expr:
         if reading is not None:
-            node.reading = reading
-        return node  # type: ignore[no-any-return]
+            self._marks[node] = reading
+        return node
