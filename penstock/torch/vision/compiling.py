@@ -32,17 +32,20 @@ def compile(dataset: DatasetLike) -> DatasetLike:  # noqa: A001  # torch.compile
     Parameters
     ----------
     dataset : dataset
-        torchvision's ImageFolder, DatasetFolder, ImageNet, EuroSAT or Country211 with torchvision's loader for PIL
-        images, or a Subset or ConcatDataset (torch's or penstock's) of these, at any depth.
+        torchvision's ImageFolder, DatasetFolder, ImageNet, EuroSAT or Country211, an object of a user's class whose
+        ``__getitem__`` returns an image and a target, or a Subset or ConcatDataset (torch's or penstock's) of these, at
+        any depth. What reads its images must be one of the forms of ``docs/torchvision.md``: with Pillow, torchvision,
+        TorchCodec or OpenCV.
 
     Returns
     -------
     dataset
         It has the same length, order and targets. A folder is still an instance of its class, and shares ``samples``
-        with the original. torch's wrappers become those of :mod:`penstock.torch`, which are instances of them. If
-        nothing can be compiled, ``dataset`` itself is returned, and the reason is logged: it is a subclass, it has
-        another loader, or its first transform is not recognised. A StoreDataset compiles its transform itself, and is
-        returned unchanged.
+        with the original; for an object of a user's class, the result has its attributes, but not its methods. torch's
+        wrappers become those of :mod:`penstock.torch`, which are instances of them. If nothing can be compiled,
+        ``dataset`` itself is returned, and the reason is logged: it is of another class, it reads images otherwise,
+        with the line of its source, or its first transform is not recognised. A StoreDataset compiles its transform
+        itself, and is returned unchanged.
 
     Raises
     ------

@@ -136,7 +136,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         with sample_scope(keys.seed, keys.epoch, int(keys.indices[position])):
             return self.target_transform(target)
 
-    def fingerprint(self) -> str | None:
+    def fingerprint(self) -> str:
         """A hash of the paths below ``root`` and of the targets. A copy of the folder has the same fingerprint."""
         state, root = hashlib.blake2b(digest_size=16), str(self.root)
         for path, target in self.samples:
@@ -175,7 +175,8 @@ class ImageFolder(NativeFolder, datasets.ImageFolder):  # type: ignore[misc]  # 
     target_transform : callable, optional
         Called with each class number.
     loader : callable
-        Only torchvision's loader for PIL images is replaced by native decoding.
+        Replaced by native decoding if it reads and converts an image with Pillow, torchvision, TorchCodec or OpenCV, in
+        a form that ``docs/torchvision.md`` lists; pixels are those of the library. Else it is called.
     is_valid_file : callable, optional
         Called with each path. The default checks the file name's extension.
     allow_empty : bool

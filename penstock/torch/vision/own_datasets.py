@@ -32,11 +32,11 @@ class ReadDataset(NativeFolder):
 
     def __init__(self, dataset: Sequence[tuple[object, ...]]) -> None:
         self.__dict__.update(getattr(dataset, "__dict__", {}))
-        self.samples = _Samples(dataset)
+        self.samples = _Sources(dataset)
         self.root, self.transform, self.target_transform = type(dataset).__qualname__, None, None
         self.loader = RecognisedReading(keep_source, self.samples.found.reading)
 
-    def fingerprint(self) -> str | None:
+    def fingerprint(self) -> str | None:  # type: ignore[override]  # as any dataset's
         """That of the user's dataset; None if it has none."""
         return get_fingerprint(self.samples.dataset)
 
@@ -44,7 +44,7 @@ class ReadDataset(NativeFolder):
         return self.samples.dataset[index][0]
 
 
-class _Samples(Sequence[tuple[object, object]]):
+class _Sources(Sequence[tuple[object, object]]):
     """Path, or whatever else the user's code reads an image from, and target of each sample."""
 
     def __init__(self, dataset: Sequence[tuple[object, ...]]) -> None:
@@ -60,4 +60,4 @@ class _Samples(Sequence[tuple[object, object]]):
         return str(pair[0]) if isinstance(pair[0], Path) else pair[0], pair[1]
 
     def __reduce__(self) -> tuple[type, tuple[object]]:
-        return _Samples, (self.dataset,)
+        return _Sources, (self.dataset,)
