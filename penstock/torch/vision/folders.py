@@ -291,7 +291,7 @@ class _FolderTransform(NativeTransform):
             try:
                 if isinstance(error, DecodeError) and self.reading.library != "PIL":
                     with sample_scope(keys.seed, keys.epoch, int(keys.indices[i])), globals_of_sample():
-                        out[rows[i]] = np.asarray(self._load_own(index))
+                        out[rows[i]] = self._load_row(path, index)
                     continue
                 if not isinstance(error, DecodeError):
                     raise _with_location(error, path, index)  # noqa: TRY301  # all failures are handled below
@@ -304,6 +304,13 @@ class _FolderTransform(NativeTransform):
                 failed = failed or final
         if failed is not None:
             raise failed
+
+    def _load_row(self, path: str, index: int) -> object:
+        value, spec = np.asarray(self._load_own(index)), self.spec
+        if spec is None or (value.shape, value.dtype) != (spec.shape, spec.dtype):
+            what = f"{self.reading.library} makes {value.dtype} {value.shape} of this file"
+            raise SampleError(f"{what}, and a batch holds {spec}; convert the file", key=_name(path), index=index)
+        return value
 
     def _seek_tables(self, paths: list[str]) -> ChunkSeekTables:
         """The seek tables of images whose packets were written before."""

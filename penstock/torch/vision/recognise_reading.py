@@ -141,8 +141,8 @@ def recognise_getitem(dataset: object) -> RecognisedReading:
     function = getattr(type(dataset), "__getitem__", None)
     if not (isinstance(function, types.FunctionType) and is_user_code(function)):
         raise NotRecognisedError("penstock does not know this class, and its __getitem__ is not the user's own")
-    if hasattr(dataset, "__getitems__"):
-        raise NotRecognisedError("it has __getitems__")
+    if hasattr(dataset, "__getitems__") or not hasattr(dataset, "__len__"):
+        raise NotRecognisedError("it has __getitems__, or no __len__")
     return _Rewriter(function, dataset, [True, False]).rewrite()
 
 
@@ -231,8 +231,9 @@ class _Rewriter(ast.NodeTransformer):
             return self._values.get(node.id, _UNKNOWN) if isinstance(node, ast.Name) else _UNKNOWN
         owner = self._resolve(node.value)
         if owner is self._owner is not None:
-            found = vars(owner).get(node.attr, inspect.getattr_static(type(owner), node.attr, _UNKNOWN))
-            is_method = node.attr not in vars(owner) and isinstance(found, types.FunctionType)
+            own = getattr(owner, "__dict__", {})
+            found = own.get(node.attr, inspect.getattr_static(type(owner), node.attr, _UNKNOWN))
+            is_method = node.attr not in own and isinstance(found, types.FunctionType)
             return types.MethodType(found, owner) if is_method else found
         return getattr(owner, node.attr, _UNKNOWN) if isinstance(owner, types.ModuleType | type) else _UNKNOWN
 
@@ -255,12 +256,12 @@ class _Rewriter(ast.NodeTransformer):
         """Refuse an image inside a node that is not known, and one that is read or replaced in a branch or a loop."""
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and ast.unparse(node).endswith(_CHECKS):
             return node  # the source is not None either
-        before = dict(self._readings)
+        before = dict(self._readings), self._found
         super().generic_visit(node)
         if not self._marks.keys().isdisjoint(ast.iter_child_nodes(node)):
             raise self._refuse(node, _UNKNOWN_USE)
-        if before != self._readings:
-            raise self._refuse(node, "the image is read, or its name is used again, in a branch or a loop")
+        if before != (self._readings, self._found):
+            raise self._refuse(node, "the image is read or returned, or its name is used again, in a branch or a loop")
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:

@@ -231,6 +231,17 @@ def cached(path: str) -> Any:
     return Image.open(path).convert("RGB")
 
 
+class TakesTheNext(Photos):
+    """Another image in the place of one that is damaged, which a path does not tell."""
+
+    def __getitem__(self, index: int) -> Any:
+        while True:
+            try:
+                return self.transform(Image.open(self.samples[index][0]).convert("RGB")), self.samples[index][1]
+            except OSError:
+                index += 1
+
+
 class SizeToo(Photos):
     """The size of the image is asked for."""
 

@@ -21,6 +21,7 @@ from torchvision.transforms import v2  # noqa: E402
 
 import penstock.torch as pt  # noqa: E402
 from penstock.datasets.base import spec_of  # noqa: E402
+from penstock.errors import SampleError  # noqa: E402  # as above
 from penstock.torch.vision.recognise import NotRecognisedError  # noqa: E402
 from penstock.torch.vision.recognise_reading import recognise_getitem, recognise_loader  # noqa: E402
 from tests.torch.vision import readers  # noqa: E402
@@ -97,6 +98,17 @@ def test_a_file_that_a_library_reads_otherwise_is_read_by_it(tmp_path: Path, nam
     else:
         assert torch.equal(batches(ours)[0][0], expected)
         assert torch.equal(ours[0][0], expected)
+
+
+def test_a_file_that_becomes_another_array_is_named(tmp_path: Path) -> None:
+    """torchvision keeps 16 bits, which a batch of 8 bits does not hold: nothing is rounded silently."""
+    (tmp_path / "c").mkdir()
+    Image.fromarray(np.full((30, 40), 500, np.uint16)).save(tmp_path / "c" / "a.png")
+    loader = readers.READERS["torchvision"]
+    transform = v2.Compose([v2.CenterCrop((24, 32)), v2.ToPureTensor()])
+
+    with pytest.raises(SampleError, match=r"makes uint16 \(3, 24, 32\) of this file.*a\.png"):
+        batches(pt.ImageFolder(tmp_path, transform, loader=loader))
 
 
 def test_the_library_is_found_behind_any_form() -> None:
@@ -219,6 +231,7 @@ def test_random_numbers_of_the_users_code_follow_the_sample(root: Path) -> None:
     ("kind", "reason"),
     [
         (readers.SizeToo, r"line \d+ of readers.py, 'image.size': penstock does not know this use of the image"),
+        (readers.TakesTheNext, "the image is read or returned, .*in a branch or a loop"),
         (readers.ThreeValues, "one statement must return an image that a known call reads, and a target"),
         (readers.Alone, "must return an image that a known call reads, and a target"),
         (torch.utils.data.TensorDataset, "penstock does not know this class"),
