@@ -7,16 +7,15 @@ installed; nothing in penstock does.
 
 from __future__ import annotations
 
-from penstock.registry import require
+from imread_benchmark.decoders import BaseDecoder  # not PyPI's imread-benchmark, which is another program
+
 from penstock.sample import Array
 from penstock.transforms.decoding.decode import decode
 
 __all__ = ["PenstockDecoder"]
 
-_decoders = require("imread_benchmark.decoders", purpose="for the public table of decoders")
 
-
-class PenstockDecoder(_decoders.BaseDecoder):  # type: ignore[misc, name-defined]  # it ships no types
+class PenstockDecoder(BaseDecoder):  # type: ignore[misc]  # it ships no types
     """Decodes on the thread that calls it: number of threads, groups and platforms are those of the base class."""
 
     name = "penstock"
