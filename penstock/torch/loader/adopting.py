@@ -16,6 +16,7 @@ import torch.utils.data
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
 from penstock.sample import StateDict
+from penstock.samplers.base import RankPartitioned
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["adopt"]
@@ -33,7 +34,8 @@ def adopt(loader: Any, **more: object) -> Any:
     loader : torch.utils.data.DataLoader
         Not in use: where it stands in an epoch is not taken over. What ``Accelerator.prepare`` and
         ``accelerate.skip_first_batches`` return is one too: the loader inside is exchanged, and its state is saved and
-        loaded by Accelerate (without torchdata), unless the main process hands out batches to the others. What Ray
+        loaded by Accelerate (without torchdata), unless the main process hands out batches to the others. A sampler of
+        penstock's that knows the ranks divides the order alone; Accelerate does not divide it again. What Ray
         Train's ``prepare_data_loader`` returns is a wrapper as well, which has no state; with
         ``move_to_device=False`` it is a loader.
     **more : object
@@ -58,7 +60,10 @@ def adopt(loader: Any, **more: object) -> Any:
         vars(loader)[inside] = _again(vars(loader)[inside], more)
         return loader
     wrapper: Any = loader  # its `__class__` is that of the loader inside
+    shard = wrapper.batch_sampler
     wrapper.base_dataloader = _again(wrapper.base_dataloader, more)
+    if wrapper.batch_sampler is not shard:  # Accelerate counts the samples of all ranks by it
+        wrapper.batch_sampler.num_processes = getattr(shard, "num_processes", 1)
     wrapper.dl_state_dict = {}  # what it saves before it is iterated: a fresh start
     # Accelerate saves and loads global generators by itself, and later than it takes the loader's state.
     wrapper.base_dataloader._restores_globals = False  # noqa: SLF001  # the loader was made here
@@ -85,6 +90,11 @@ def _order(loader: Any) -> StateDict:
     """Return the arguments that give the same batches of indices."""
     if is_iterable(loader.dataset):
         return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    shard = loader.batch_sampler
+    cut = getattr(shard, "batch_sampler", None)  # of Accelerate's BatchSamplerShard
+    if cut is not None and isinstance(cut.sampler, RankPartitioned) and cut.sampler.num_replicas == shard.num_processes:
+        size = cut.batch_size // shard.num_processes if shard.split_batches else cut.batch_size
+        return {"batch_size": size, "sampler": cut.sampler, "drop_last": cut.drop_last}
     if loader.batch_size is None and loader.batch_sampler is not None:
         return {"batch_sampler": loader.batch_sampler}
     return {"batch_size": loader.batch_size, "sampler": loader.sampler, "drop_last": loader.drop_last}

@@ -337,8 +337,10 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
             saved: StateDict = copy.deepcopy(self._resume)
             return saved
         write = self._defer_state()
-        if write is not None:
-            return write()
+        return self._describe_next_epoch() if write is None else write()
+
+    def _describe_next_epoch(self) -> StateDict:
+        """Return the state that resumes to the epoch that ``iter()`` would begin now, whatever is left of this one."""
         settings = self._make_settings()
         processes = count_most(self.num_workers) if BACKENDS.get(choose_backend(self)).capabilities.isolated else 0
         return make_unstarted_state(settings, self._counter.upcoming(settings.order), processes)

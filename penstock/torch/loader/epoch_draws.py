@@ -80,6 +80,7 @@ class TorchPreparedEpoch(PreparedEpoch):
 
     to_restore: Randomness | None = None  # global generators as they were before an epoch was drawn again
     saved: Randomness | None = None  # generators as the state has them
+    ahead: Randomness | None = None  # global generators under which the first batch alone is built
 
     def restore_generators(self, settings: TorchSettings, *, started: bool) -> None:
         """Put back what drawing the epoch again has changed; call it when the job is ``started``, or cannot be."""
@@ -176,6 +177,7 @@ def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, 
         raise
     prepared = _prepare(settings, position, cursor)
     prepared.replay, prepared.to_restore, prepared.saved = resume.replay, before, resume.now
+    prepared.ahead = resume.ahead
     return prepared
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
@@ -12,9 +12,11 @@ from penstock.datasets.batch_types import BatchT_co
 from penstock.errors import ArgumentError
 from penstock.loader.iteration import LoaderIterator
 from penstock.sample import DatasetLike, SamplerLike
+from penstock.torch.loader.randomness import Randomness
 
 if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch
+    from penstock.torch.loader.epoch_draws import TorchPreparedEpoch
     from penstock.torch.loader.order import TorchSettings
     from penstock.workers import Backend
 
@@ -54,10 +56,21 @@ class DataLoaderIterator(LoaderIterator[BatchT_co]):
         return self._take_next()
 
     def _take_next(self) -> BatchT_co:
-        batch = super().__next__()
+        prepared = cast("TorchPreparedEpoch", self.epoch.prepared)
+        batch = super().__next__() if prepared.ahead is None else self._take_read_ahead(prepared)
         if self.epoch.recipe.receive is not None:
             self.epoch.recipe.receive(batch)
         return batch
+
+    def _take_read_ahead(self, prepared: TorchPreparedEpoch) -> BatchT_co:
+        """Take the batch that a wrapper had read ahead when the state was taken, built as it was then."""
+        ahead, prepared.ahead, now = prepared.ahead, None, Randomness.now()
+        assert ahead is not None, "asked before"
+        ahead.restore()
+        try:
+            return super().__next__()
+        finally:
+            now.restore()
 
     def close(self) -> None:
         """End now, and stop the workers; those of a loader with ``persistent_workers`` are left to it.

@@ -122,7 +122,7 @@ def draw_seed(generator: torch.Generator | None = None) -> int:
 
 
 def generators_of(*holders: object) -> list[torch.Generator]:
-    """Return the generators that ``holders`` were given, and what they wrap as ``sampler``, each once."""
+    """Return the generators that ``holders`` were given, and what they wrap as ``sampler`` or ``batch_sampler``."""
     found: list[torch.Generator] = []
     for holder in holders:
         inner, depth = holder, 0
@@ -130,5 +130,5 @@ def generators_of(*holders: object) -> list[torch.Generator]:
             generator = getattr(inner, "generator", None)
             if isinstance(generator, torch.Generator) and not any(generator is known for known in found):
                 found.append(generator)
-            inner, depth = getattr(inner, "sampler", None), depth + 1
+            inner, depth = getattr(inner, "sampler", getattr(inner, "batch_sampler", None)), depth + 1
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.loader.order import place_on_ranks
@@ -102,7 +103,7 @@ def parse_for_loader(state: State, settings: TorchSettings) -> Resume:
     for each in states:
         check_state(each, order)
     if resume.now is not None and not settings.restores_globals:
-        resume.now = resume.now.of_generators()
+        resume.ahead, resume.now = replace(resume.now, generators=()), resume.now.of_generators()
     if not resume.started and own["order"] != order.describe():
         resume.now = None  # another sampler was put in: it draws its own order
         return resume

@@ -52,6 +52,8 @@ class Resume:
     replay: int = 0  # batches behind it that were delivered too, and are to be built again for what they do to workers
     # global generators, and those of a loader whose epoch is over, when the state was taken
     now: Randomness | None = None
+    # global generators under which the batch was built that a wrapper had read ahead, and whose own are restored later
+    ahead: Randomness | None = None
     whole: bool = True  # whether the state is penstock's: torchdata's does not say what each worker has given
     delivered: int = 0  # samples that were delivered, with those of ``replay``
     started: bool = True  # whether the epoch had begun; if not, nothing of it was drawn

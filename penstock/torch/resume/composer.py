@@ -1,0 +1,78 @@
+"""Composer: a callback whose state, in Composer's checkpoints, is that of the training loader on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import ArgumentError
+from penstock.loader.state import merge_states
+from penstock.registry import require
+from penstock.sample import StateDict
+from penstock.torch.loader.dataloader import DataLoader
+
+__all__ = ["ComposerResume"]
+
+_composer: Any = require("composer", purpose="for penstock.torch.resume.ComposerResume")
+_dist: Any = require("composer.utils", purpose="for penstock.torch.resume.ComposerResume").dist
+
+
+class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is not there for mypy
+    """A callback of ``composer.Trainer``: a run that is loaded goes on with the next batch of penstock's loader.
+
+    Composer itself reads every batch again up to the position, and the first one of every epoch before it. With this
+    callback it reads none, and random states of workers and of the program are those of the run that was stopped.
+
+    Raises
+    ------
+    ArgumentError
+        When a run begins or is saved, if ``train_dataloader`` is no :class:`penstock.torch.DataLoader`.
+    StateError
+        When a run begins that was loaded, if the state belongs to a loader with another order.
+
+    Notes
+    -----
+    Asking for the state waits for all ranks, as Composer's own random states do.
+
+    Examples
+    --------
+    ::
+
+        trainer = composer.Trainer(model, train_dataloader=loader, load_path=checkpoint, callbacks=[ComposerResume()])
+    """
+
+    def __init__(self) -> None:
+        self._state: Any = None
+        self._loaded: list[StateDict] = []
+
+    def init(self, state: Any, logger: Any) -> None:
+        """Keep Composer's state, to ask it for the loader."""
+        self._state = state
+
+    def state_dict(self) -> StateDict:
+        """Return the states of the loaders of all ranks."""
+        loader = self._loader()
+        begins = int(self._state.timestamp.batch_in_epoch) == 0  # Composer leaves an epoch without asking for its end
+        own = loader._describe_next_epoch() if begins else loader.state_dict()  # noqa: SLF001  # a loader of ours
+        return {"ranks": _dist.all_gather_object(own)}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Keep the states until the loader is there."""
+        self._loaded = state["ranks"]
+
+    def fit_start(self, state: Any, logger: Any) -> None:
+        """Load the state of this rank, or of all ranks where their number is another one."""
+        if not self._loaded:
+            return
+        same = len(self._loaded) == _dist.get_world_size()
+        self._loader().load_state_dict(self._loaded[_dist.get_global_rank()] if same else merge_states(self._loaded))
+        self._loaded = []
+        state.dataset_resumption["train"] = True  # Composer's word that there is nothing to skip
+
+    def _loader(self) -> DataLoader[Any]:
+        loader = self._state.train_dataloader
+        if not isinstance(loader, DataLoader):
+            raise ArgumentError(
+                f"ComposerResume needs a penstock.torch.DataLoader as train_dataloader, got {type(loader).__qualname__}; "
+                "penstock.torch.adopt(loader) makes one of torch's"
+            )
+        return loader
