@@ -1,7 +1,7 @@
 """Adapters by which trainers of other libraries save where a loader stands, and continue there.
 
 Each trainer has a module here, which is imported when one of its names is asked for: the trainers are optional
-packages. A trainer that saves a loader's ``state_dict`` by itself has none. ``docs/howto/resume.md`` says what to write.
+packages. A trainer that saves a loader's ``state_dict`` by itself has none. docs/howto/resume.md says what to write.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ _counts: Final[weakref.WeakKeyDictionary[Any, int]] = weakref.WeakKeyDictionary(
 def adopt_for_accelerate(accelerator: Any, loader: Any, **more: object) -> Any:
     """Have penstock make the batches of a prepared loader, and Accelerate's checkpoints contain where it stands.
 
-    ``accelerator.save_state`` writes, and ``load_state`` reads, a file ``penstock-loader-NUMBER-RANK.pt`` for each rank.
-    The loop over ``loader`` that comes after ``load_state`` is the rest of the epoch: nothing is to be skipped.
+    ``accelerator.save_state`` writes, and ``load_state`` reads, a file ``penstock-loader-NUMBER-RANK.pt`` for each
+    rank. The loop over ``loader`` that comes after ``load_state`` is the rest of the epoch: nothing is to be skipped.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ def adopt_prepared(loader: Any, **more: object) -> None:
     shard = require("accelerate.data_loader", purpose="for its loaders").DataLoaderShard
     if type(loader) is not shard:
         raise ArgumentError(
-            f"a loader that Accelerate has prepared is needed, a DataLoaderShard, got {type(loader).__qualname__}; where "
-            "the main process hands out batches (dispatch_batches=True), no rank knows which of them it has consumed"
+            f"a loader that Accelerate has prepared is needed, a DataLoaderShard, got {type(loader).__qualname__}; "
+            "where the main process hands out batches (dispatch_batches=True), no rank knows what it has consumed"
         )
     adopt(loader, **more).use_stateful_dataloader = False
 

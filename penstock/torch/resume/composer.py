@@ -44,7 +44,7 @@ class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is n
         self._state: Any = None
         self._loaded: list[StateDict] = []
 
-    def init(self, state: Any, logger: Any) -> None:
+    def init(self, state: Any, *_: object) -> None:
         """Keep Composer's state, to ask it for the loader."""
         self._state = state
 
@@ -59,7 +59,7 @@ class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is n
         """Keep the states until the loader is there."""
         self._loaded = state["ranks"]
 
-    def fit_start(self, state: Any, logger: Any) -> None:
+    def fit_start(self, state: Any, *_: object) -> None:
         """Load the state of this rank, or of all ranks where their number is another one."""
         if not self._loaded:
             return
@@ -72,7 +72,7 @@ class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is n
         loader = self._state.train_dataloader
         if not isinstance(loader, DataLoader):
             raise ArgumentError(
-                f"ComposerResume needs a penstock.torch.DataLoader as train_dataloader, got {type(loader).__qualname__}; "
-                "penstock.torch.adopt(loader) makes one of torch's"
+                f"ComposerResume needs a penstock.torch.DataLoader to train on, got {type(loader).__qualname__}; "
+                "penstock.torch.adopt makes one"
             )
         return loader

@@ -23,10 +23,10 @@ _NAME = "penstock-loader"
 
 
 class TransformersResume(_trainer.TrainerCallback):  # type: ignore[misc]  # Transformers is not there for mypy
-    """A callback of ``transformers.Trainer``: penstock makes the training batches, and checkpoints have their position.
+    """A callback of ``transformers.Trainer``: penstock makes the training batches, and checkpoints have the position.
 
-    Each rank writes a file ``penstock-loader-RANK.pt`` into each checkpoint. ``train(resume_from_checkpoint=...)`` goes on
-    with the next batch, and reads none of those before; random states are those of the run that was stopped.
+    Each rank writes a file ``penstock-loader-RANK.pt`` into each checkpoint. ``train(resume_from_checkpoint=...)``
+    continues with the next batch, and reads none before it; random states are those of the run that was stopped.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class TransformersResume(_trainer.TrainerCallback):  # type: ignore[misc]  # Tra
         self.checkpoint, self._more = checkpoint, more
         self._resumed: _Resumed | None = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, train_dataloader: Any, **_: object) -> None:
+    def on_train_begin(self, args: Any, state: Any, *_: object, train_dataloader: Any, **__: object) -> None:
         """Put penstock's loader into the trainer's; if the trainer resumes, load its state."""
         adopt_prepared(train_dataloader, **self._more)
         if state.global_step:
@@ -63,13 +63,13 @@ class TransformersResume(_trainer.TrainerCallback):  # type: ignore[misc]  # Tra
             own = states[0]["randomness"] if len(states) == 1 else None
             self._resumed = _Resumed(train_dataloader, None if own is None else Randomness.parse(own))
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
+    def on_step_begin(self, *_: object, **__: object) -> None:
         """Give the first step after a resume the random states that reading its batches has left."""
         if self._resumed is not None:
             self._resumed.begin_step()
             self._resumed = None
 
-    def on_save(self, args: Any, state: Any, control: Any, *, train_dataloader: Any, **_: object) -> None:
+    def on_save(self, args: Any, state: Any, *_: object, train_dataloader: Any, **__: object) -> None:
         """Write the state of this rank into the checkpoint."""
         saved = {**dump_prepared(train_dataloader), "randomness": Randomness.now().dump()}
         save_state(_folder(args, state), _NAME, saved)

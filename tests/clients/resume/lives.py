@@ -185,7 +185,8 @@ def assert_resumes(whole: Noted, part: Noted, life: Life, batches: int) -> None:
     got = batches - life.resume if not life.kill else life.kill - life.resume
     assert sum(word == "batch" for word, _ in part) == got, "batches were lost or repeated"
     for number, (own, other) in enumerate(zip(part, expected, strict=False)):
-        assert own == other, f"{life}, note {number}:\n  got   {own[0]} {shown(own[1])}\n  whole {other[0]} {shown(other[1])}"
+        differ = f"{life}, note {number}:\n  got   {own[0]} {shown(own[1])}\n  whole {other[0]} {shown(other[1])}"
+        assert own == other, differ
     if not life.kill:
         assert len(part) == len(expected)
 
