@@ -20,7 +20,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ import torch
 from tests.clients.harness import frozen, seed, shown
 from tests.servers.starting import hold_port
 
-__all__ = ["Case", "Life", "Log", "assert_resumes", "live", "run_case"]
+__all__ = ["Case", "Life", "Log", "assert_resumes", "live", "run_case", "run_elastic"]
 
 TIMEOUT_S: Final = 140.0
 
@@ -154,7 +154,7 @@ def _serve(program: Program, path: Path, folder: Path, case: Case, life: Life, r
     if case.ranks > 1:
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(case.ranks), LOCAL_WORLD_SIZE=str(case.ranks),
-            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), ACCELERATE_USE_CPU="true",
+            NODE_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), ACCELERATE_USE_CPU="true",
         )  # fmt: skip
     log = Log(path, case, life)
     seed(17 + life.resume)  # a program that is started again is in another random state
@@ -200,3 +200,35 @@ def run_case(program: Program, folder: Path, case: Case, lives: list[Life], batc
         parts = live(program, folder / "killed", case, life)
         for rank, part in enumerate(parts):
             assert_resumes(whole[rank], part, life, batches)
+
+
+def run_elastic(program: Program, folder: Path, ranks: tuple[int, ...], case: Case, lives: list[Life]) -> None:
+    """Run each life on its own number of ranks, with the same samples in a step of all ranks together.
+
+    ``case.batch`` is divided among the ranks. The samples of each step are compared, to the bit, with those of a run that
+    was not killed, on as many ranks as the first life. Losses differ: they are means over other batches.
+    """
+    (folder / "whole").mkdir()
+    (folder / "killed").mkdir()
+    on = [replace(case, ranks=number, batch=case.batch // number) for number in ranks]
+    whole = _steps(live(program, folder / "whole", on[0], Life()))
+    first = [index for step in whole[: len(whole) // case.epochs] for index in step]
+    assert len(first) == len(set(first)) == case.samples // case.batch * case.batch
+    for here, life in zip(on, lives, strict=True):
+        steps = _steps(live(program, folder / "killed", here, life))
+        assert steps == whole[life.resume : life.kill or None], f"{here}, {life}"
+
+
+def _steps(noted: list[Noted]) -> list[dict[int, bytes]]:
+    """The samples of each step of all ranks, by index."""
+    steps: list[dict[int, bytes]] = []
+    for rank in noted:
+        batches = [value for word, value in rank if word == "batch"]
+        steps.extend({} for _ in range(len(batches) - len(steps)))
+        for step, (_, (drawn, _, indices)) in zip(steps, batches, strict=False):
+            numbers = np.frombuffer(indices[3], np.int64).tolist()
+            size = len(drawn[3]) // len(numbers)
+            for place, index in enumerate(numbers):
+                assert index not in step, f"sample {index} is twice in one step"
+                step[index] = drawn[3][place * size : (place + 1) * size]
+    return steps

@@ -11,10 +11,11 @@ import pytest
 import torch
 from accelerate.utils import DataLoaderConfiguration
 
+import penstock as ps
 import penstock.torch as pt
 from penstock.torch.resume import adopt_for_accelerate
 from tests.clients.harness import Net, Samples
-from tests.clients.resume.lives import Case, Life, Log, run_case
+from tests.clients.resume.lives import Case, Life, Log, run_case, run_elastic
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,12 @@ def forget() -> Iterator[None]:
         shared._reset_state()
 
 
-def program(seedable: bool) -> Any:
+def world(case: Case) -> tuple[int, int]:
+    """Number of ranks, and the rank."""
+    return case.ranks, ps.find_world().rank
+
+
+def program(*, seedable: bool = False, elastic: bool = False) -> Any:
     """Accelerate's loop as its documentation has it, with a checkpoint."""
 
     def train(log: Log, folder: Path, case: Case, life: Life) -> None:
@@ -33,13 +39,16 @@ def program(seedable: bool) -> Any:
             cpu=True, gradient_accumulation_steps=case.accumulation,
             dataloader_config=DataLoaderConfiguration(use_seedable_sampler=seedable),
         )  # fmt: skip
-        loader = pt.DataLoader(
-            Samples(case.samples), case.batch, shuffle=True, num_workers=case.workers, drop_last=case.drop_last
-        )
+        dataset = Samples(case.samples)
+        order: dict[str, Any] = {"shuffle": True}
+        if elastic:
+            order = {"sampler": ps.DistributedSampler(dataset, *world(case), seed=2, drop_last=case.drop_last)}
+        loader = pt.DataLoader(dataset, case.batch, num_workers=case.workers, drop_last=case.drop_last, **order)
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        loader = adopt_for_accelerate(accelerator, loader)
+        more = {"seed_per_sample": True, "seed": 6} if elastic else {}
+        loader = adopt_for_accelerate(accelerator, loader, **more)
         if life.resume:
             accelerator.load_state(str(folder / f"at-{life.resume}"))
         for _ in range(life.resume // len(loader), case.epochs):
@@ -81,4 +90,11 @@ def test_killed_twice(case: Case, tmp_path: Path, *, seedable: bool) -> None:
     """Killed within the first epoch, and again within the second: batches, losses and weights are the same."""
     one = count(case)
     lives = [Life(0, 2, 3), Life(2, one + 2, one + 3), Life(one + 2)]
-    run_case(program(seedable), tmp_path, case, lives, case.epochs * one)
+    run_case(program(seedable=seedable), tmp_path, case, lives, case.epochs * one)
+
+
+@pytest.mark.parametrize("ranks", [(2, 3, 1), (3, 1, 2)], ids=str)
+@pytest.mark.parametrize("case", [Case(batch=12, drop_last=True), Case(batch=12, workers=2, samples=48)], ids=str)
+def test_on_other_numbers_of_ranks(case: Case, ranks: tuple[int, ...], tmp_path: Path) -> None:
+    """With a sampler of penstock's, each life has another number of ranks; every step has the same samples."""
+    run_elastic(program(elastic=True), tmp_path, ranks, case, [Life(0, 2, 3), Life(2, 5, 6), Life(5)])
