@@ -14,16 +14,19 @@ from penstock.wording import list_public_names
 if TYPE_CHECKING:
     from penstock.torch.resume.accelerate import adopt_for_accelerate
     from penstock.torch.resume.composer import ComposerResume
+    from penstock.torch.resume.rank_files import load_loader, save_loader
     from penstock.torch.resume.transformers import TransformersResume
 
 _MODULES: Final = {
     "ComposerResume": "composer",
     "TransformersResume": "transformers",
     "adopt_for_accelerate": "accelerate",
+    "load_loader": "rank_files",
+    "save_loader": "rank_files",
 }
 """In which module of this package each public name is."""
 
-__all__ = ["ComposerResume", "TransformersResume", "adopt_for_accelerate"]
+__all__ = ["ComposerResume", "TransformersResume", "adopt_for_accelerate", "load_loader", "save_loader"]
 
 
 def __getattr__(name: str) -> Any:

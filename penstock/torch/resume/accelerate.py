@@ -10,11 +10,10 @@ import weakref
 from typing import Any, Final
 
 from penstock.errors import ArgumentError
-from penstock.loader.state import merge_states
 from penstock.registry import require
 from penstock.sample import State, StateDict
 from penstock.torch.loader.adopting import adopt
-from penstock.torch.resume.rank_files import load_states, save_state
+from penstock.torch.resume.rank_files import join_states, load_states, save_state
 
 __all__ = ["adopt_for_accelerate", "adopt_prepared", "dump_prepared", "load_prepared"]
 
@@ -86,7 +85,7 @@ def dump_prepared(loader: Any) -> StateDict:
 def load_prepared(loader: Any, states: list[State]) -> None:
     """Continue where ``states``, of this rank or of all ranks of another number, were taken."""
     parts = [each["loader"] for each in states]
-    loader.load_state_dict(parts[0] if len(parts) == 1 else merge_states(parts))
+    loader.load_state_dict(join_states(parts))
     loader.dl_state_dict = loader.base_dataloader.state_dict() if parts[0] else {}  # until a batch is consumed
     loader.iteration = states[0]["iteration"]
     if states[0]["seed"] is not None and hasattr(loader.get_sampler(), "initial_seed"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import ArgumentError
-from penstock.loader.state import merge_states
 from penstock.registry import require
 from penstock.sample import StateDict
 from penstock.torch.loader.dataloader import DataLoader
+from penstock.torch.resume.rank_files import join_states
 
 __all__ = ["ComposerResume"]
 
@@ -64,7 +64,8 @@ class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is n
         if not self._loaded:
             return
         same = len(self._loaded) == _dist.get_world_size()
-        self._loader().load_state_dict(self._loaded[_dist.get_global_rank()] if same else merge_states(self._loaded))
+        states = [self._loaded[_dist.get_global_rank()]] if same else self._loaded
+        self._loader().load_state_dict(join_states(states))
         self._loaded = []
         state.dataset_resumption["train"] = True  # Composer's word that there is nothing to skip
 

@@ -1,23 +1,62 @@
 """One file for each rank in a checkpoint's folder, which any number of ranks reads.
 
-For trainers whose checkpoint has one state for all ranks: random states differ from rank to rank. Called by the
-adapters. Knows nothing of what a state contains.
+For trainers whose checkpoint has one state for all ranks: random states differ from rank to rank. Called by adapters,
+and by programs whose checkpoint is a folder.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
 from penstock.errors import StateError
+from penstock.loader.state import merge_states
 from penstock.ranks import find_world
 from penstock.sample import State
+from penstock.torch.loader.saving import Stateful
 
-__all__ = ["load_states", "save_state"]
+__all__ = ["join_states", "load_loader", "load_states", "save_loader", "save_state"]
+
+
+def save_loader(loader: Stateful, folder: str | os.PathLike[str], name: str = "penstock-loader") -> None:
+    """Write where the loader of this rank stands to ``folder/NAME-RANK.pt``; call it on each rank, at the same step.
+
+    Parameters
+    ----------
+    loader : DataLoader or Prefetcher
+        Anything with ``state_dict`` that gives a loader's state.
+    folder : path
+        Exists. The same for all ranks, or one for each, whose files come together in the checkpoint.
+    name : str
+        Another one for each loader of the program.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    save_state(folder, name, loader.state_dict())
+
+
+def load_loader(loader: Stateful, folder: str | os.PathLike[str], name: str = "penstock-loader") -> None:
+    """Make the next ``iter()`` go on where :func:`save_loader` was called; on any number of ranks, if the order can.
+
+    The state is that of this rank, or on another number of ranks that of all (:func:`~penstock.merge_states`).
+
+    Raises
+    ------
+    StateError
+        If a file is missing or damaged, or the state belongs to a loader with another order.
+    """
+    loader.load_state_dict(join_states(load_states(folder, name)))
+
+
+def join_states(states: list[Any]) -> Any:
+    """Return the state that a loader takes, of those that :func:`load_states` gives."""
+    return states[0] if len(states) == 1 else merge_states(states)
 
 
 def save_state(folder: str | os.PathLike[str], name: str, state: State) -> None:
@@ -60,6 +99,6 @@ def _read(path: Path) -> dict[str, Any]:
         if saved["num_replicas"] >= 1 and "state" in saved:
             found: dict[str, Any] = saved
             return found
-    except (RuntimeError, UnpicklingError, KeyError, TypeError, EOFError) as error:
+    except Exception as error:  # noqa: BLE001  # there is no end to what reading a damaged file raises
         raise StateError(f"{path} is no state that a rank has saved, or damaged: {error!r:.200}") from error
     raise StateError(f"{path} is no state that a rank has saved, or damaged")

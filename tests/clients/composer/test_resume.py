@@ -11,10 +11,11 @@ from composer import Callback, Trainer
 from composer.models import ComposerClassifier
 from composer.utils import dist
 
+import penstock as ps
 import penstock.torch as pt
 from penstock.torch.resume import ComposerResume
 from tests.clients.harness import Net, Samples
-from tests.clients.resume.lives import Case, Life, Log, run_case
+from tests.clients.resume.lives import Case, Life, Log, run_case, run_elastic
 
 pytestmark = [
     # The last batch of an epoch is short.
@@ -38,12 +39,13 @@ class Pairs(Samples):
 class Note(Callback):  # type: ignore[misc]  # composer is not there for mypy
     """Notes batches and losses, saves and dies as the life says."""
 
-    def __init__(self, log: Log, folder: Path) -> None:
-        self.log, self.folder = log, folder
+    def __init__(self, log: Log) -> None:
+        self.log = log
 
     def batch_start(self, state: Any, logger: Any) -> None:
         """A batch that is trained on."""
-        self.log.batch(state.batch)
+        x, y = state.batch
+        self.log.batch([x[:, :3].contiguous(), y, x[:, 3].long()])  # as ``harness.Samples``
 
     def after_loss(self, state: Any, logger: Any) -> None:
         """The loss."""
@@ -54,28 +56,43 @@ class Note(Callback):  # type: ignore[misc]  # composer is not there for mypy
         self.log.may_die()
 
 
-def program(log: Log, folder: Path, case: Case, life: Life) -> None:
+class RankSampler(ps.DistributedSampler, torch.utils.data.DistributedSampler[Any]):
+    """penstock's, which Composer takes for torch's: it asks for that class on several ranks."""
+
+
+def program(*, elastic: bool = False, part: int = -1) -> Any:
     """A trainer as its documentation has it, with one more callback."""
-    dataset = Pairs(case.samples)
-    order: dict[str, Any] = {"shuffle": True}
-    if case.ranks > 1:
-        order = {"sampler": dist.get_sampler(dataset, shuffle=True)}
-    torch.manual_seed(1)
-    model = ComposerClassifier(Net(), num_classes=2)
-    saved = {"save_folder": str(folder), "save_interval": f"{life.save}ba", "save_filename": "ba{batch}.pt"}
-    trainer = Trainer(
-        model=model, optimizers=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), device="cpu", seed=5,
-        train_dataloader=pt.DataLoader(
-            dataset, case.batch, num_workers=case.workers, drop_last=case.drop_last, **order
-        ),
-        max_duration=f"{case.epochs}ep", progress_bar=False, callbacks=[ComposerResume(), Note(log, folder)],
-        device_train_microbatch_size=case.batch // case.accumulation,
-        load_path=str(folder / f"ba{life.resume}.pt") if life.resume else None, **(saved if life.save else {}),
-    )  # fmt: skip
-    trainer.fit()
-    trainer.close()
-    log.note("step", int(trainer.state.timestamp.batch.value))
-    log.end(model)
+
+    def train(log: Log, folder: Path, case: Case, life: Life) -> None:
+        dataset = Pairs(case.samples)
+        more: dict[str, Any] = {"shuffle": True, "seed": 4}
+        if elastic:
+            sampler = RankSampler(dataset, case.ranks, dist.get_global_rank(), seed=2, drop_last=case.drop_last)
+            more = {"sampler": sampler, "seed_per_sample": True, "seed": 6}
+        elif case.ranks > 1:
+            more = {"sampler": dist.get_sampler(dataset, shuffle=True)}
+        torch.manual_seed(1)
+        model = ComposerClassifier(Net(), num_classes=2)
+        saved = {"save_folder": str(folder), "save_interval": f"{life.save}ba", "save_filename": "ba{batch}.pt"}
+        trainer = Trainer(
+            model=model, optimizers=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), device="cpu", seed=5,
+            train_dataloader=pt.DataLoader(
+                dataset, case.batch, num_workers=case.workers, drop_last=case.drop_last, **more
+            ),
+            max_duration=f"{case.epochs}ep", progress_bar=False, callbacks=[ComposerResume(), Note(log)],
+            device_train_microbatch_size=case.batch // case.accumulation, train_subset_num_batches=part,
+            load_path=str(folder / f"ba{life.resume}.pt") if life.resume else None, **(saved if life.save else {}),
+        )  # fmt: skip
+        read = Pairs.read
+        trainer.fit()
+        trainer.close()
+        if not case.workers and not elastic:
+            trained = case.epochs * count(case) if part < 0 else case.epochs * part
+            assert Pairs.read - read <= (trained - life.resume) * case.batch, "samples were read again"
+        log.note("step", int(trainer.state.timestamp.batch.value))
+        log.end(model)
+
+    return train
 
 
 CASES = [
@@ -99,4 +116,19 @@ def test_killed_twice(case: Case, tmp_path: Path) -> None:
     """Killed within the first epoch, and again within the second: batches, losses and weights are the same."""
     one = count(case)
     lives = [Life(0, 2, 3), Life(2, one + 2, one + 3), Life(one + 2)]
-    run_case(program, tmp_path, case, lives, case.epochs * one)
+    run_case(program(), tmp_path, case, lives, case.epochs * one)
+
+
+@pytest.mark.parametrize("part", [-1, 5], ids=["whole", "part"])
+def test_saved_after_the_last_batch_of_an_epoch(tmp_path: Path, part: int) -> None:
+    """The next epoch is a new one, in the order that it would have had; also where an epoch is a part of the loader."""
+    case = Case(epochs=3)
+    one = count(case) if part < 0 else part
+    lives = [Life(0, one, one + 1), Life(one, 2 * one, 2 * one + 1), Life(2 * one)]
+    run_case(program(part=part), tmp_path, case, lives, 3 * one)
+
+
+@pytest.mark.parametrize("case", [Case(batch=12, drop_last=True), Case(batch=12, workers=2, samples=48)], ids=str)
+def test_on_other_numbers_of_ranks(case: Case, tmp_path: Path) -> None:
+    """With a sampler of penstock's, each life has another number of ranks; every step has the same samples."""
+    run_elastic(program(elastic=True), tmp_path, (2, 3, 1), case, [Life(0, 2, 3), Life(2, 5, 6), Life(5)])

@@ -30,7 +30,18 @@ import torch
 from tests.clients.harness import frozen, seed, shown
 from tests.servers.starting import hold_port
 
-__all__ = ["Case", "Life", "Log", "assert_resumes", "live", "run_case", "run_elastic"]
+__all__ = [
+    "Case",
+    "Life",
+    "Log",
+    "assert_resumes",
+    "check_steps",
+    "live",
+    "read",
+    "run_case",
+    "run_elastic",
+    "steps_of",
+]
 
 TIMEOUT_S: Final = 140.0
 
@@ -125,7 +136,7 @@ def live(program: Program, folder: Path, case: Case, life: Life) -> list[Noted]:
         for rank in ranks:
             rank.start()
         _await(ranks)
-    noted = [_read(path) for path in logs]
+    noted = [read(path) for path in logs]
     for number, rank in enumerate(ranks):
         failed = [value for word, value in noted[number] if word == "failed"]
         assert not failed, f"rank {number} of {case}, {life}:\n{failed[0]}"
@@ -167,7 +178,8 @@ def _serve(program: Program, path: Path, folder: Path, case: Case, life: Life, r
         torch.distributed.destroy_process_group()
 
 
-def _read(path: Path) -> Noted:
+def read(path: Path) -> Noted:
+    """What a rank noted."""
     noted = []
     with path.open("rb") as file:
         while True:
@@ -205,21 +217,26 @@ def run_case(program: Program, folder: Path, case: Case, lives: list[Life], batc
 def run_elastic(program: Program, folder: Path, ranks: tuple[int, ...], case: Case, lives: list[Life]) -> None:
     """Run each life on its own number of ranks, with the same samples in a step of all ranks together.
 
-    ``case.batch`` is divided among the ranks. The samples of each step are compared, to the bit, with those of a run that
-    was not killed, on as many ranks as the first life. Losses differ: they are means over other batches.
+    ``case.batch`` is divided among the ranks. The samples of each step are compared, to the bit, with those of a run
+    that was not killed, on as many ranks as the first life. Losses differ: they are means over other batches.
     """
     (folder / "whole").mkdir()
     (folder / "killed").mkdir()
     on = [replace(case, ranks=number, batch=case.batch // number) for number in ranks]
-    whole = _steps(live(program, folder / "whole", on[0], Life()))
-    first = [index for step in whole[: len(whole) // case.epochs] for index in step]
-    assert len(first) == len(set(first)) == case.samples // case.batch * case.batch
+    whole = steps_of(live(program, folder / "whole", on[0], Life()))
+    check_steps(whole, case)
     for here, life in zip(on, lives, strict=True):
-        steps = _steps(live(program, folder / "killed", here, life))
+        steps = steps_of(live(program, folder / "killed", here, life))
         assert steps == whole[life.resume : life.kill or None], f"{here}, {life}"
 
 
-def _steps(noted: list[Noted]) -> list[dict[int, bytes]]:
+def check_steps(whole: list[dict[int, bytes]], case: Case) -> None:
+    """Each sample of an epoch is there once, but for those of a step that is not full."""
+    first = [index for step in whole[: len(whole) // case.epochs] for index in step]
+    assert len(first) == len(set(first)) == case.samples // case.batch * case.batch
+
+
+def steps_of(noted: list[Noted]) -> list[dict[int, bytes]]:
     """The samples of each step of all ranks, by index."""
     steps: list[dict[int, bytes]] = []
     for rank in noted:

@@ -98,3 +98,12 @@ def test_killed_twice(case: Case, tmp_path: Path, *, seedable: bool) -> None:
 def test_on_other_numbers_of_ranks(case: Case, ranks: tuple[int, ...], tmp_path: Path) -> None:
     """With a sampler of penstock's, each life has another number of ranks; every step has the same samples."""
     run_elastic(program(elastic=True), tmp_path, ranks, case, [Life(0, 2, 3), Life(2, 5, 6), Life(5)])
+
+
+@pytest.mark.parametrize("seedable", [False, True], ids=["unseeded", "seedable"])
+def test_saved_after_the_last_batch_of_an_epoch(tmp_path: Path, *, seedable: bool) -> None:
+    """The next epoch is a new one, in the order that it would have had."""
+    case = Case(ranks=2, workers=2, epochs=3)
+    one = count(case)
+    lives = [Life(0, one, one + 1), Life(one, 2 * one, 2 * one + 1), Life(2 * one)]
+    run_case(program(seedable=seedable), tmp_path, case, lives, 3 * one)

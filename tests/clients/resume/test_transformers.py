@@ -13,9 +13,10 @@ from transformers import BertConfig, BertForSequenceClassification, PrinterCallb
 from transformers import TrainerCallback as Callback
 from transformers.trainer_utils import get_last_checkpoint
 
+import penstock as ps
 from penstock.torch.resume import TransformersResume
 from tests.clients.harness import Samples
-from tests.clients.resume.lives import Case, Life, Log, run_case
+from tests.clients.resume.lives import Case, Life, Log, run_case, run_elastic
 
 
 @pytest.fixture(autouse=True)
@@ -56,13 +57,26 @@ class Save(Callback):  # type: ignore[misc]  # Transformers is not there for myp
         return control
 
 
-def program(**arguments: Any) -> Any:
+def as_samples(inputs: Any) -> list[torch.Tensor]:
+    """A batch in the form of ``harness.Samples``: what is drawn, labels, indices."""
+    ids = inputs["input_ids"]
+    return [ids[:, 2:5].contiguous(), inputs["labels"], ids[:, 1] - 103]
+
+
+def program(*, elastic: bool = False, **arguments: Any) -> Any:
     """A trainer as its documentation has it, with one more callback."""
 
     def train(log: Log, folder: Path, case: Case, life: Life) -> None:
         class Noting(Trainer):  # type: ignore[misc]  # Transformers is not there for mypy
+            def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+                if elastic:
+                    return ps.DistributedSampler(
+                        self.train_dataset, case.ranks, self.args.process_index, seed=2, drop_last=case.drop_last
+                    )
+                return super()._get_train_sampler(train_dataset)
+
             def training_step(self, model: Any, inputs: Any, *rest: Any) -> Any:
-                log.batch(dict(inputs))
+                log.batch(as_samples(inputs) if elastic else dict(inputs))
                 loss = super().training_step(model, inputs, *rest)
                 log.loss(loss)
                 log.may_die()
@@ -74,7 +88,8 @@ def program(**arguments: Any) -> Any:
             dataloader_num_workers=case.workers, dataloader_pin_memory=False, dataloader_drop_last=case.drop_last,
             ddp_backend="gloo" if case.ranks > 1 else None, gradient_accumulation_steps=case.accumulation, **arguments,
         )  # fmt: skip
-        callbacks = [TransformersResume(), Save(log)]
+        more = {"seed_per_sample": True, "seed": 6} if elastic else {}
+        callbacks = [TransformersResume(**more), Save(log)]
         trainer = Noting(model(), settings, train_dataset=Texts(case.samples), callbacks=callbacks)
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)) if life.resume else None)
@@ -105,3 +120,18 @@ def test_killed_twice(case: Case, tmp_path: Path) -> None:
     one, first = count(case), case.accumulation
     lives = [Life(0, first, first + 1), Life(first, one + first, one + first + 1), Life(one + first)]
     run_case(program(), tmp_path, case, lives, case.epochs * one)
+
+
+def test_saved_after_the_last_batch_of_an_epoch(tmp_path: Path) -> None:
+    """The next epoch is a new one, in the order that it would have had."""
+    case = Case(ranks=2, workers=2, epochs=3, accumulation=2)
+    one = count(case)
+    lives = [Life(0, one, one + 1), Life(one, 2 * one, 2 * one + 1), Life(2 * one)]
+    run_case(program(), tmp_path, case, lives, 3 * one)
+
+
+@pytest.mark.parametrize("ranks", [(2, 3, 1), (3, 1, 2)], ids=str)
+@pytest.mark.parametrize("case", [Case(batch=12, drop_last=True), Case(batch=12, workers=2, samples=48)], ids=str)
+def test_on_other_numbers_of_ranks(case: Case, ranks: tuple[int, ...], tmp_path: Path) -> None:
+    """With a sampler of penstock's, each life has another number of ranks; every step has the same samples."""
+    run_elastic(program(elastic=True), tmp_path, ranks, case, [Life(0, 2, 3), Life(2, 5, 6), Life(5)])
