@@ -17,7 +17,7 @@ from penstock.torch.resume.rank_files import join_states, load_states, save_stat
 
 __all__ = ["adopt_for_accelerate", "adopt_prepared", "dump_prepared", "load_prepared"]
 
-_counts: Final[weakref.WeakKeyDictionary[Any, int]] = weakref.WeakKeyDictionary()
+_counts: Final[weakref.WeakKeyDictionary[object, int]] = weakref.WeakKeyDictionary()
 """How many loaders each accelerator saves."""
 
 

@@ -31,7 +31,8 @@ class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is n
 
     Notes
     -----
-    Asking for the state waits for all ranks, as Composer's own random states do.
+    Asking for the state waits for all ranks, as Composer's own random states do. With ``train_subset_num_batches``, an
+    epoch ends before the loader does, and Composer skips batches as it does without this callback.
 
     Examples
     --------
@@ -61,8 +62,9 @@ class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is n
 
     def fit_start(self, state: Any, *_: object) -> None:
         """Load the state of this rank, or of all ranks where their number is another one."""
-        if not self._loaded:
-            return
+        length = state.dataloader_len
+        if not self._loaded or (length is not None and int(length) < len(self._loader())):
+            return  # where an epoch ends before its loader, Composer counts what it skips
         same = len(self._loaded) == _dist.get_world_size()
         states = [self._loaded[_dist.get_global_rank()]] if same else self._loaded
         self._loader().load_state_dict(join_states(states))

@@ -99,6 +99,6 @@ def _read(path: Path) -> dict[str, Any]:
         if saved["num_replicas"] >= 1 and "state" in saved:
             found: dict[str, Any] = saved
             return found
-    except Exception as error:  # noqa: BLE001  # there is no end to what reading a damaged file raises
+    except Exception as error:  # there is no end to what reading a damaged file raises
         raise StateError(f"{path} is no state that a rank has saved, or damaged: {error!r:.200}") from error
     raise StateError(f"{path} is no state that a rank has saved, or damaged")

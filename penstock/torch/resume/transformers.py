@@ -80,7 +80,8 @@ class _Resumed:
 
     def __init__(self, loader: Any, saved: Randomness | None) -> None:
         self._loader, self._saved = loader, saved
-        self._original, self._after, self._is_noting = _trainer.skip_first_batches, None, True
+        self._original, self._is_noting = _trainer.skip_first_batches, True
+        self._after: Randomness | None = None
         _trainer.skip_first_batches = self._skip
 
     def _skip(self, loader: Any, num_batches: int = 0) -> Any:

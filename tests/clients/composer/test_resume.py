@@ -20,6 +20,8 @@ from tests.clients.resume.lives import Case, Life, Log, run_case, run_elastic
 pytestmark = [
     # The last batch of an epoch is short.
     pytest.mark.filterwarnings("ignore:Cannot split tensor of length:UserWarning"),
+    # A run that resumes at the end of an epoch finds nothing more in it.
+    pytest.mark.filterwarnings("ignore:No batches were trained for global rank 0:UserWarning"),
     pytest.mark.filterwarnings("ignore:The ``compute`` method of metric:UserWarning"),
     # composer's own temporary folders, which it leaves to the collector.
     pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning"),
@@ -86,9 +88,9 @@ def program(*, elastic: bool = False, part: int = -1) -> Any:
         read = Pairs.read
         trainer.fit()
         trainer.close()
-        if not case.workers and not elastic:
-            trained = case.epochs * count(case) if part < 0 else case.epochs * part
-            assert Pairs.read - read <= (trained - life.resume) * case.batch, "samples were read again"
+        if not case.workers and not elastic and part < 0:
+            rest = case.epochs * count(case) - life.resume
+            assert Pairs.read - read <= rest * case.batch, "samples were read again"
         log.note("step", int(trainer.state.timestamp.batch.value))
         log.end(model)
 

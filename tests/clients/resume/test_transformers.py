@@ -14,6 +14,7 @@ from transformers import TrainerCallback as Callback
 from transformers.trainer_utils import get_last_checkpoint
 
 import penstock as ps
+import penstock.torch as pt
 from penstock.torch.resume import TransformersResume
 from tests.clients.harness import Samples
 from tests.clients.resume.lives import Case, Life, Log, run_case, run_elastic
@@ -68,12 +69,17 @@ def program(*, elastic: bool = False, **arguments: Any) -> Any:
 
     def train(log: Log, folder: Path, case: Case, life: Life) -> None:
         class Noting(Trainer):  # type: ignore[misc]  # Transformers is not there for mypy
-            def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-                if elastic:
-                    return ps.DistributedSampler(
-                        self.train_dataset, case.ranks, self.args.process_index, seed=2, drop_last=case.drop_last
-                    )
-                return super()._get_train_sampler(train_dataset)
+            def get_train_dataloader(self) -> Any:
+                if not elastic:
+                    return super().get_train_dataloader()
+                sampler = ps.DistributedSampler(
+                    self.train_dataset, case.ranks, self.args.process_index, seed=2, drop_last=case.drop_last
+                )
+                loader = pt.DataLoader(
+                    self.train_dataset, case.batch, sampler=sampler, collate_fn=self.data_collator,
+                    num_workers=case.workers, drop_last=case.drop_last,
+                )  # fmt: skip
+                return pt.adopt(self.accelerator.prepare(loader))
 
             def training_step(self, model: Any, inputs: Any, *rest: Any) -> Any:
                 log.batch(as_samples(inputs) if elastic else dict(inputs))
