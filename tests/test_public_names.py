@@ -183,11 +183,14 @@ def test_each_module_says_what_it_exports(module: str) -> None:
     if module.endswith(".public_table"):
         pytest.importorskip("imread_benchmark")
 
-    loaded = importlib.import_module(module)
+    try:
+        loaded = importlib.import_module(module)
+        names = {name: hasattr(loaded, name) for name in getattr(loaded, "__all__", ())}
+    except ps.OptionalPackageError as error:  # adapters of trainers: `make test-clients` has those
+        pytest.skip(str(error))
 
     assert loaded.__doc__
-    for name in getattr(loaded, "__all__", ()):
-        assert hasattr(loaded, name), f"{module}.__all__ names {name}, which is not there"
+    assert all(names.values()), f"{module}.__all__ names what is not there: {names}"
 
 
 @pytest.mark.parametrize("module", ["penstock", "penstock.transforms"])
