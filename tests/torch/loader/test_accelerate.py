@@ -200,3 +200,35 @@ def test_state_may_be_asked_for_before_the_first_batch(tmp_path: Path) -> None:
 
     assert loader.base_dataloader._newest is None
     assert values(loader)[0] == [0, 1, 2, 3]
+
+
+class Drawn(Numbers):
+    """Each index with a number of torch's global generator."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(index), torch.rand(())
+
+
+def test_the_batch_that_was_read_ahead_is_built_again_as_it_was() -> None:
+    """The wrapper reads a batch before a step draws; after a resume it is the same, and so are the step's draws."""
+
+    def prepare() -> Any:
+        return pt.adopt(accelerate.Accelerator(cpu=True).prepare(pt.DataLoader(Drawn(), 4, shuffle=True)))
+
+    def take(batches: Iterator[Any]) -> list[Any]:
+        return [(*(part.tolist() for part in batch), torch.rand(()).item()) for batch in batches]
+
+    torch.manual_seed(3)
+    loader = prepare()
+    batches = iter(loader)
+    take(itertools.islice(batches, 2))
+    state, generator = loader.state_dict(), torch.get_rng_state()
+    rest = take(batches)
+
+    torch.manual_seed(4)
+    again = prepare()
+    again.load_state_dict(state)
+    torch.set_rng_state(generator)  # as Accelerate and trainers do
+
+    assert len(rest) == 4
+    assert take(iter(again)) == rest
