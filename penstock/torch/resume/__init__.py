@@ -14,11 +14,17 @@ from penstock.wording import list_public_names
 if TYPE_CHECKING:
     from penstock.torch.resume.accelerate import adopt_for_accelerate
     from penstock.torch.resume.composer import ComposerResume
+    from penstock.torch.resume.lightning import LightningResume
     from penstock.torch.resume.rank_files import load_loader, save_loader
+    from penstock.torch.resume.ranks import JobLoader
+    from penstock.torch.resume.torchft import ReplicaLoader
     from penstock.torch.resume.transformers import TransformersResume
 
 _MODULES: Final = {
     "ComposerResume": "composer",
+    "JobLoader": "ranks",
+    "LightningResume": "lightning",
+    "ReplicaLoader": "torchft",
     "TransformersResume": "transformers",
     "adopt_for_accelerate": "accelerate",
     "load_loader": "rank_files",
@@ -26,7 +32,16 @@ _MODULES: Final = {
 }
 """In which module of this package each public name is."""
 
-__all__ = ["ComposerResume", "TransformersResume", "adopt_for_accelerate", "load_loader", "save_loader"]
+__all__ = [
+    "ComposerResume",
+    "JobLoader",
+    "LightningResume",
+    "ReplicaLoader",
+    "TransformersResume",
+    "adopt_for_accelerate",
+    "load_loader",
+    "save_loader",
+]
 
 
 def __getattr__(name: str) -> Any:

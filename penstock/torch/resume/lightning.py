@@ -1,17 +1,18 @@
 """The positions of loaders in Lightning's checkpoints, as a callback of its ``Trainer``.
 
-Lightning keeps the states of loaders itself, and loses them in four cases: a module asks for
-``estimated_stepping_batches`` (pytorch-lightning#20550), the checkpoint is of the end of an epoch, or of its last batch,
-or a loader has no length, so that a batch is read ahead. It keeps those of rank 0. This module reads and sets attributes
-of Lightning's loops (``trainer.fit_loop``), since no hook is called between the making of loaders and their first batch.
+Lightning keeps the states of loaders itself, those of rank 0, and loses them in four cases: a module asks for
+``estimated_stepping_batches`` (pytorch-lightning#20550); the checkpoint is of the end of an epoch, or of its last
+batch; a loader has no length, so that a batch is read ahead. This module reads and sets attributes of Lightning's loops
+(``trainer.fit_loop``), since no hook is called between the making of loaders and their first batch.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.registry import require
@@ -43,7 +44,7 @@ class LightningResume(_find_callback_class()):  # type: ignore[misc]  # known wh
     """
 
     def __init__(self) -> None:
-        self._saved: StateDict | None = None
+        self._saved: tuple[StateDict, ...] | None = None
         self._recent: deque[tuple[list[_Write], int]] = deque(maxlen=2)
         self._is_ahead = self._has_ended = False
 
@@ -129,7 +130,10 @@ def _defer_states(trainer: Any) -> list[_Write]:
     for loader in _loaders_of(trainer):
         write = loader._defer_state() if isinstance(loader, DataLoader) else None  # noqa: SLF001  # of this package
         if write is None:
-            state = loader.state_dict()
-            write = lambda state=state: state
+            write = functools.partial(_same, loader.state_dict())
         writers.append(write)
     return writers
+
+
+def _same(state: StateDict) -> StateDict:
+    return state

@@ -36,9 +36,9 @@ class ReplicaLoader:
 
     Notes
     -----
-    What the samples of a replica would have been while it was lost is not read by the others. The state that the manager
-    transfers is that before the batch in use; in checkpoints on disk, save the loader's own. Iterate by steps, not by
-    epochs, since a replica that heals goes on in the epoch of the other one::
+    The samples of a replica that is lost are not given to the others. The manager transfers the state before the batch
+    in use; in checkpoints on disk, save the loader's own. Iterate by steps, not by epochs, since a replica that heals
+    goes on in the epoch of the other one::
 
         batches = ReplicaLoader(loader, manager)
         while manager.current_step() < steps:

@@ -18,7 +18,7 @@ __all__ = ["count", "end", "join", "make_loader", "order_of_job"]
 
 def join(case: Case) -> None:
     """Begin the process group; of one rank too."""
-    store = dist.HashStore() if case.ranks == 1 else None  # type: ignore[no-untyped-call]  # torch's
+    store = dist.HashStore() if case.ranks == 1 else None  # type: ignore[attr-defined]  # torch exports it
     dist.init_process_group("gloo", store=store, rank=0 if store else -1, world_size=1 if store else -1)
 
 

@@ -1,7 +1,7 @@
 """One replica of ``test_torchft.py``: ``python -m tests.clients.resume.replica ADDRESS NUMBER LOG STOP KILL``.
 
-It trains until the file STOP is there. Behind each step it writes a line of JSON: the step, whether it was committed, and
-with a gradient of this replica; the indices and the random numbers of its batch.
+It trains until the file STOP is there. Behind each step it writes a line of JSON: the step, the one that comes next,
+whether its gradient counts, and the indices and random numbers of its batch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def make_loader(number: int) -> Any:
 
 def train(address: str, number: int, log: Path, stop: Path, kill: int) -> None:
     """Train, and be killed within step ``kill``."""
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore(  # type: ignore[attr-defined]  # torch exports it
+        "localhost", 0, is_master=True, wait_for_workers=False
+    )
     model = torch.nn.Linear(2, 1)
     manager = Manager(
         ProcessGroupGloo(timeout=TIMEOUT), model.load_state_dict, model.state_dict, min_replica_size=1, timeout=TIMEOUT,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 from penstock.torch.resume import JobLoader
 from tests.clients.harness import Net
@@ -21,15 +22,15 @@ Save = Callable[[dict[str, Any], Path], None]
 
 def save_now(state: dict[str, Any], place: Path) -> None:
     """As training waits."""
-    dcp.save(state, checkpoint_id=place)
+    save(state, checkpoint_id=place)
 
 
 def save_beside(state: dict[str, Any], place: Path) -> None:
     """As training goes on; here it is awaited, since the ranks are about to be killed."""
-    dcp.async_save(state, checkpoint_id=place).result()  # type: ignore[union-attr]  # a future, by default
+    async_save(state, checkpoint_id=place).result()  # type: ignore[union-attr]  # a future, by default
 
 
-def program(save: Save = save_now, **more: Any) -> Program:
+def program(keep: Save = save_now, **more: Any) -> Program:
     """A loop with gradients averaged over ranks."""
 
     def train(log: Log, folder: Path, case: Case, life: Life) -> None:
@@ -38,7 +39,7 @@ def program(save: Save = save_now, **more: Any) -> Program:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         state = {"model": model, "loader": loader}
         if life.resume:
-            dcp.load(state, checkpoint_id=folder / f"at-{life.resume}")
+            load(state, checkpoint_id=folder / f"at-{life.resume}")
         for _ in range(case.epochs - life.resume // len(loader)):
             for batch in loader:
                 log.batch(batch)
@@ -47,11 +48,12 @@ def program(save: Save = save_now, **more: Any) -> Program:
                 (loss / case.accumulation).backward()  # type: ignore[no-untyped-call]  # torch's
                 if log.batches % case.accumulation == 0:
                     for parameter in model.parameters():
+                        assert parameter.grad is not None
                         dist.all_reduce(parameter.grad)
                     optimizer.step()
                     optimizer.zero_grad()
                 if log.saves():
-                    save(state, folder / f"at-{log.batches}")
+                    keep(state, folder / f"at-{log.batches}")
                 log.may_die()
         end(log, model)
 

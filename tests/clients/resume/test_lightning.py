@@ -13,7 +13,7 @@ import torch
 import penstock.torch as pt
 from penstock.torch.resume import LightningResume
 from tests.clients.harness import Net, Samples
-from tests.clients.resume.lives import Case, Life, Log, Program, run_case
+from tests.clients.resume.lives import Case, Life, Log, run_case
 from tests.clients.resume.ranked import count, end, make_loader
 from tests.clients.test_lightning import pytestmark  # noqa: F401  # the same warnings of Lightning's
 

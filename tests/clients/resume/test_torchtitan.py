@@ -1,7 +1,7 @@
-"""torchtitan: a dataloader of its protocol, ``BaseDataLoader``, in the checkpoints that its manager writes.
+"""torchtitan: a dataloader of its protocol, ``BaseDataLoader``, in a checkpoint as its checkpointer writes it.
 
-Where torchtitan is not installed, its protocol is written down below, and ``torch.distributed.checkpoint`` writes what
-its manager would: a dict with the loader under ``dataloader``.
+That is one of ``torch.distributed.checkpoint`` with the loader under ``dataloader``. Where torchtitan is not installed,
+its protocol is as it is written down below.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.stateful import Stateful
 
 import penstock as ps
@@ -61,11 +62,11 @@ except ImportError:
         def __iter__(self) -> Iterator[Any]: ...
 
 
-class PackedLoader(JobLoader, BaseDataLoader):
+class PackedLoader(JobLoader, BaseDataLoader):  # type: ignore[misc]  # of type Any to mypy
     """What a user writes: the class of ``Trainer.Config.dataloader``."""
 
     @dataclass(kw_only=True, slots=True)
-    class Config(BaseDataLoader.Config):
+    class Config(BaseDataLoader.Config):  # type: ignore[misc]  # as above
         """Of this loader."""
 
         samples: int = 50
@@ -95,12 +96,12 @@ def train(log: Log, folder: Path, case: Case, life: Life) -> None:
     model = torch.nn.Linear(4, 2)
     states = {"model": model, "dataloader": loader}
     if life.resume:
-        dcp.load(states, checkpoint_id=folder / f"at-{life.resume}")
+        load(states, checkpoint_id=folder / f"at-{life.resume}")
     for _ in range(case.epochs - life.resume // len(loader)):
         for batch in loader:
             log.batch(batch)
             if log.saves():
-                dcp.async_save(states, checkpoint_id=folder / f"at-{log.batches}").result()  # type: ignore[union-attr]
+                async_save(states, checkpoint_id=folder / f"at-{log.batches}").result()  # type: ignore[union-attr]
             log.may_die()
 
 
