@@ -11,10 +11,10 @@ import penstock as ps
 
 pytest.importorskip("torch")
 
-import penstock.torch as pt  # noqa: E402  # it needs torch
-from penstock.errors import StateError  # noqa: E402  # as above
-from penstock.torch.resume import JobLoader  # noqa: E402  # as above
-from penstock.torch.resume.ranks import choose_state, gather_states  # noqa: E402  # as above
+import penstock.torch as pt  # it needs torch
+from penstock.errors import StateError  # as above
+from penstock.torch.resume import JobLoader  # as above
+from penstock.torch.resume.ranks import choose_state, gather_states  # as above
 
 N = 30
 

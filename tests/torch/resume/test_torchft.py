@@ -12,8 +12,8 @@ import penstock as ps
 
 pytest.importorskip("torch")
 
-import penstock.torch as pt  # noqa: E402  # it needs torch
-from penstock.torch.resume import ReplicaLoader  # noqa: E402  # as above
+import penstock.torch as pt  # it needs torch
+from penstock.torch.resume import ReplicaLoader  # as above
 
 
 class Manager:
