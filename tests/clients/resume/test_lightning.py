@@ -13,7 +13,7 @@ import torch
 import penstock.torch as pt
 from penstock.torch.resume import LightningResume
 from tests.clients.harness import Net, Samples
-from tests.clients.resume.lives import Case, Life, Log, run_case
+from tests.clients.resume.lives import Case, Life, Log, Program, live, run_case
 from tests.clients.resume.ranked import count, end, make_loader
 from tests.clients.test_lightning import pytestmark  # noqa: F401  # the same warnings of Lightning's
 
@@ -66,22 +66,26 @@ def trainer(*callbacks: Any, **more: Any) -> Any:
     )  # fmt: skip
 
 
-def train(log: Log, folder: Path, case: Case, life: Life) -> None:
+def program(**more: Any) -> Program:
     """A fit whose loader's sampler is penstock's: made when the ranks are known."""
 
-    class Module(pl.LightningDataModule):
-        def train_dataloader(self) -> Any:
-            return make_loader(case)
+    def train(log: Log, folder: Path, case: Case, life: Life) -> None:
 
-    model = Model(log, estimates=True)
-    strategy = {"strategy": "ddp", "devices": case.ranks} if case.ranks > 1 else {}
-    fit = trainer(
-        Kill(log, folder), accumulate_grad_batches=case.accumulation, use_distributed_sampler=False, **strategy
-    )
-    place = folder / f"at-{life.resume}.ckpt" if life.resume else None
-    fit.fit(model, datamodule=Module(), ckpt_path=place, weights_only=False)
-    if case.ranks < 3:
-        end(log, model.net)
+        class Module(pl.LightningDataModule):
+            def train_dataloader(self) -> Any:
+                return make_loader(case, **more)
+
+        model = Model(log, estimates=True)
+        strategy = {"strategy": "ddp", "devices": case.ranks} if case.ranks > 1 else {}
+        fit = trainer(
+            Kill(log, folder), accumulate_grad_batches=case.accumulation, use_distributed_sampler=False, **strategy
+        )
+        place = folder / f"at-{life.resume}.ckpt" if life.resume else None
+        fit.fit(model, datamodule=Module(), ckpt_path=place, weights_only=False)
+        if case.ranks < 3:
+            end(log, model.net)
+
+    return train
 
 
 CASES = [
@@ -97,12 +101,31 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_killed_twice(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the first epoch, and within the second: batches, losses, weights and random states are the same."""
-    for name, value in {"TORCHELASTIC_RUN_ID": "1", "GROUP_RANK": "0"}.items():
-        monkeypatch.setenv(name, value) if case.ranks > 1 else None
+    if case.ranks > 1:
+        as_by_torchrun(monkeypatch)
     one = count(case)
     first, second = 2, one + 2  # both where no gradients wait: an epoch's last batch ends a step
     lives = [Life(0, first, first + 1), Life(first, second, second + 1), Life(second)]
-    run_case(train, tmp_path, case, lives, EPOCHS * one)
+    run_case(program(), tmp_path, case, lives, EPOCHS * one)
+
+
+def as_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Lightning take the ranks as they are."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("GROUP_RANK", "0")
+
+
+def test_another_number_of_ranks_after_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the last batch of an epoch on two ranks to the next epoch on three."""
+    as_by_torchrun(monkeypatch)
+    train, before, after = program(seed=7, seed_per_sample=True), Case(2), Case(3)
+    last = count(before)
+    whole = live(train, tmp_path, after, Life())
+    live(train, tmp_path, before, Life(0, last, last))
+    ended = live(train, tmp_path, after, Life(last))
+
+    given = [[[value for word, value in noted if word == "batch"] for noted in ranks] for ranks in (whole, ended)]
+    assert given[1] == [batches[count(after) :] for batches in given[0]]
 
 
 class SaveAll(pl.Callback):

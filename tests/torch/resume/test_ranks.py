@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_another_number_of_ranks(ranks: int) -> None:
     loader = JobLoader(make())
     loader.load_state_dict(state)
 
-    assert sorted(given + sum(loader, [])) == list(range(N))
+    assert sorted([*given, *itertools.chain(*loader)]) == list(range(N))
 
 
 def test_states_are_gathered_without_a_process_group() -> None:
