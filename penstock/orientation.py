@@ -117,7 +117,8 @@ def orient_pixels(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uin
         pixels = pixels[::-1]
     if orientation >= FIRST_TRANSPOSED:
         pixels = pixels.swapaxes(0, 1)
-    return np.ascontiguousarray(pixels)
+    # a copy in any case: of one row or column, NumPy takes a negative stride for contiguous, and torch refuses it
+    return np.ascontiguousarray(pixels) if orientation == 1 else pixels.copy()
 
 
 def raw_region(region: Region, orientation: int, width: int, height: int) -> Region:

@@ -58,6 +58,8 @@ __all__ = [
     "SCAN_LIMIT",
     "channel_pixels",
     "image_size",
+    "iterate_chunks",
+    "open_picture",
     "pil_channel",
     "pil_pixels",
     "read_jxl_size",
@@ -116,7 +118,7 @@ def image_size(encoded: bytes, max_pixels: int, frame: int = 0) -> tuple[int, in
     if sniff(encoded[:32]) == "JPEG XL":
         return _jxl_size(encoded, max_pixels)
     try:
-        with _open(encoded, max_pixels) as image:
+        with open_picture(encoded, max_pixels) as image:
             _seek_frame(image, frame, max_pixels)
             return image.size
     except DecodeError as error:
@@ -127,7 +129,7 @@ def read_orientation(encoded: bytes, max_pixels: int) -> int:
     """Read the Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and for TIFF and JPEG XL."""
     if encoded.startswith(b"\xff\xd8") and not jpeg_markers.has_metadata(encoded):
         return 1
-    with _open(encoded, max_pixels) as image:
+    with open_picture(encoded, max_pixels) as image:
         # a JPEG XL is turned by its own header, whatever the Exif tag says
         return 1 if image.format in TURNED_BY_DECODING else read_tag(image)
 
@@ -136,7 +138,7 @@ def read_profile(encoded: bytes, max_pixels: int, *, is_gray: bool) -> bytes | N
     """Return the ICC profile of a file, if it is one of gray, or of RGB, pixels as is asked for; else None."""
     if encoded.startswith(b"\xff\xd8") and not may_have_profile(encoded):
         return None
-    with _open(encoded, max_pixels) as image:
+    with open_picture(encoded, max_pixels) as image:
         profile = image.info.get("icc_profile")
         fits = image.mode in ({"1", "L", "LA", "I;16"} if is_gray else {"P", "RGB", "RGBA"})
         return profile if fits and isinstance(profile, bytes) and profile else None
@@ -195,7 +197,7 @@ def read_pixels(
 
 def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, form: DecodedForm) -> tuple[Array, int]:
     """Return the whole image, and the factor by which it must still be reduced."""
-    with _open(encoded, max_pixels, max_nbytes) as image:
+    with open_picture(encoded, max_pixels, max_nbytes) as image:
         _check_jpeg(encoded, image)
         _seek_frame(image, form.frame, max_pixels)
         check_nbytes(_picture_nbytes(encoded, image, form.mode), max_nbytes)
@@ -244,7 +246,7 @@ def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES
 
     Raises DecodeError if it cannot be decoded. Raises UnsupportedImageError if the image has several channels.
     """
-    with _open(encoded, max_pixels, max_nbytes) as image:
+    with open_picture(encoded, max_pixels, max_nbytes) as image:
         if image.format == "PPM" and image.mode in {"L", "I"}:
             _refuse_stretched(image)
         _check_jpeg(encoded, image)
@@ -284,7 +286,7 @@ def _refuse_stretched(graymap: ImageFile) -> None:
 
 
 @contextmanager
-def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Iterator[ImageFile]:
+def open_picture(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Iterator[ImageFile]:
     """Parse the header and check the limits; errors in the body of the ``with`` become DecodeError."""
     name = sniff(encoded[:32])
     if name in {"WebP", "JPEG XL"}:  # libwebp allocates the canvas when the file is opened; JPEG XL is decoded then
@@ -322,7 +324,7 @@ def _check_parts(name: str, encoded: bytes) -> None:
         if encoded[1:2] in b"123" and encoded.count(b"#") > _PPM_COMMENTS:
             raise DecodeError(f"a PPM of numbers must have at most {_PPM_COMMENTS} comments, got more")
         return
-    least, walk = {"PNG": (12, _iterate_chunks), "JPEG": (4, jpeg_markers.iterate_segments)}.get(name, (0, None))
+    least, walk = {"PNG": (12, iterate_chunks), "JPEG": (4, jpeg_markers.iterate_segments)}.get(name, (0, None))
     allowed = PART_LIMIT + len(encoded) // 4096  # of large images, 8 KiB of pixels a chunk
     if walk is None or len(encoded) < least * allowed:
         return
@@ -330,7 +332,7 @@ def _check_parts(name: str, encoded: bytes) -> None:
         raise DecodeError(f"a {name} of {len(encoded)} bytes must have at most {allowed} parts, got more")
 
 
-def _iterate_chunks(png: bytes) -> Iterator[int]:
+def iterate_chunks(png: bytes) -> Iterator[int]:
     """Yield where each chunk begins."""
     at = 8
     while at + 8 <= len(png):
