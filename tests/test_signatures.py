@@ -27,6 +27,7 @@ MODULES = (
     "penstock.transforms",
     "penstock.sheets",
     "penstock.torch",
+    "penstock.torch.decoders",
     "penstock.pack",
     "penstock.loader",
     "penstock.simulation",

@@ -33,6 +33,8 @@ register_commands(
             "masks, before and after augmentation.",
             "penstock.cli.verify_commands:verify": "Check every page, checksum, count and key of STORE; of a container "
             "of another program, read every record.",
+            "penstock.cli.check_command:check": "Decode your pictures by penstock, and by Pillow, TorchCodec and "
+            "OpenCV if they are installed; compare all pixels.",
         },
         "Prepare data": {
             "penstock.cli.pack_commands:pack": "Pack the images and other fields of SRC into DST, with a checksum for "

@@ -9,6 +9,7 @@ Where to find what:
 - when random numbers are drawn, and how an epoch is begun again: ``loader/epoch_draws.py``
 - how batches are copied to a device ahead of their use: ``device/``
 - what a device decodes and augments: ``cuda/``
+- TorchCodec's image decoders: ``decoders.py``
 - why a torchvision transform was compiled or not: ``vision/recognise.py``, ``vision/compiling.py``
 """
 
@@ -110,6 +111,8 @@ _ELSEWHERE: Final = {
 def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    if name == "decoders":
+        return importlib.import_module("penstock.torch.decoders")
     raise AttributeError(f"module 'penstock.torch' has no attribute {name!r}")
 
 

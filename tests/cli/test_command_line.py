@@ -115,6 +115,7 @@ def test_json_is_all_that_is_printed(photos: Path, tmp_path: Path) -> None:
         ("copy", pack, tmp_path / "copy.lmdb"): {"records": 12},
         ("convert", pack, tmp_path / "c.tar"): {"ok": True, "records": 12},
         ("verify", pack): {"ok": True, "problems": []},
+        ("check", "--pixels", pack, "--limit", 3): {"ok": True, "pictures": 3},
         ("info", pack): {"records": 12, "classes": {"cats": 6, "dogs": 6}},
         ("split", pack, 0.5, 0.5, "--by", "label"): {"counts": {"train": 6, "val": 6}, "by": ["label"]},
         ("show", pack, "--n", 2, "--output", tmp_path / "s.png"): {"file": str(tmp_path / "s.png")},
