@@ -7,6 +7,7 @@ same name and storage, and finds the last checkpoint.
 from __future__ import annotations
 
 import os
+import random
 import sys
 import tempfile
 from contextlib import nullcontext
@@ -14,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -78,6 +80,11 @@ def train(log: Log, case: Case, life: Life, rank: int, checkpoint: Any, report: 
                         torch.save({**parts, "batches": log.batches}, Path(folder, "net.pt"))
                     report(folder)
             log.may_die()
+    if (
+        case.workers
+    ):  # a loader with workers has torch's generator of the program in its state; the loop draws from no other
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002  # the global one is meant
     log.end(net)
 
 
