@@ -58,7 +58,10 @@ class Note(Callback):  # type: ignore[misc]  # composer is not there for mypy
         self.log.may_die()
 
 
-class RankSampler(ps.DistributedSampler, torch.utils.data.DistributedSampler[Any]):
+TORCHS: Any = torch.utils.data.DistributedSampler
+
+
+class RankSampler(ps.DistributedSampler, TORCHS):  # type: ignore[misc]  # their attributes have other types
     """penstock's, which Composer takes for torch's: it asks for that class on several ranks."""
 
 

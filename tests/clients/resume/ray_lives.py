@@ -66,7 +66,7 @@ def train(log: Log, case: Case, life: Life, rank: int, checkpoint: Any, report: 
     for _ in range(life.resume // len(loader), case.epochs):
         for batch in loader:
             log.batch(batch)
-            loss = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+            loss: Any = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
             loss.backward()
             log.loss(loss)
             if log.batches % case.accumulation == 0:

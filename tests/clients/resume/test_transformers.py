@@ -94,7 +94,7 @@ def program(*, elastic: bool = False, **arguments: Any) -> Any:
             dataloader_num_workers=case.workers, dataloader_pin_memory=False, dataloader_drop_last=case.drop_last,
             ddp_backend="gloo" if case.ranks > 1 else None, gradient_accumulation_steps=case.accumulation, **arguments,
         )  # fmt: skip
-        more = {"seed_per_sample": True, "seed": 6} if elastic else {}
+        more: dict[str, Any] = {"seed_per_sample": True, "seed": 6} if elastic else {}
         callbacks = [TransformersResume(**more), Save(log)]
         trainer = Noting(model(), settings, train_dataset=Texts(case.samples), callbacks=callbacks)
         trainer.remove_callback(PrinterCallback)
