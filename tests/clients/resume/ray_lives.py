@@ -56,14 +56,16 @@ def train(log: Log, case: Case, life: Life, rank: int, checkpoint: Any, report: 
     torch.manual_seed(1)
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    first = 0
     if life.resume:
         with checkpoint as folder:
             load_loader(loader, folder)
             parts = torch.load(Path(folder, "net.pt"))
             net.load_state_dict(parts["net"])
             optimizer.load_state_dict(parts["optimizer"])
+            first = parts["epoch"]
     model: Any = torch.nn.parallel.DistributedDataParallel(net) if case.ranks > 1 else net
-    for _ in range(life.resume // len(loader), case.epochs):
+    for epoch in range(first, case.epochs):
         for batch in loader:
             log.batch(batch)
             loss: Any = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
@@ -77,7 +79,7 @@ def train(log: Log, case: Case, life: Life, rank: int, checkpoint: Any, report: 
                     save_loader(loader, folder)
                     if rank == 0:
                         parts = {"net": net.state_dict(), "optimizer": optimizer.state_dict()}
-                        torch.save({**parts, "batches": log.batches}, Path(folder, "net.pt"))
+                        torch.save({**parts, "batches": log.batches, "epoch": epoch}, Path(folder, "net.pt"))
                     report(folder)
             log.may_die()
     if (
