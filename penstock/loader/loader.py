@@ -36,6 +36,7 @@ from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.faults import LeftOutLog, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
+from penstock.loader.past import PastSample, count_from, find_task, list_samples, of_rank
 from penstock.loader.plan import TaskPlan, plan_stream
 from penstock.loader.position import Position, assign_workers
 from penstock.loader.recipe import Filling, IdleWorkers, Memory, Recipe, Settings, Workers, count_batches_under_way
@@ -383,6 +384,43 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
             prepared.cursor = SamplerCursor(order.index_sampler, cuts=order.cuts)
             prepared.cursor.restore(position.sampler, position.batches)
         return order.make_plan(self.seed, position, prepared.cursor, fills=fills, checks_length=True)
+
+    def samples_of(self, step: int, *, epoch: int | None = None, rank: int | None = None) -> list[PastSample]:
+        """Return the samples of a batch, of any epoch: which records, with which random numbers, and each built again.
+
+        Computed from the seed and the order, in a time that depends neither on the step nor on the dataset's length.
+        Nothing is drawn, opened or changed, and iterators go on as if nobody had asked.
+
+        Parameters
+        ----------
+        step : int
+            Batches of one rank before this one, counted from the start of epoch 0 in epochs of ``len(loader)``; of
+            ``epoch``, if it is given. With gradients that are accumulated over k batches, step s of the optimizer has
+            the batches k * s to k * s + k - 1.
+        epoch : int, optional
+            Count from the start of this epoch; of one that another number of ranks has begun, from where this number
+            of ranks went on.
+        rank : int, optional
+            Another rank of the job than this one, with a sampler of penstock's that knows ranks.
+
+        Returns
+        -------
+        list of PastSample
+            By the rows of the batch, as the sampler drew them: samples that were left out or replaced are those that
+            were drawn. With ``in_order=False``, batches are counted as they were drawn.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such batch, the dataset is a stream, or the order has to be iterated: the sampler is not of
+            penstock, and no list.
+        """
+        order = of_rank(self._order, rank)
+        position = count_from(
+            step, epoch, self._order.count_batches(), self._resume or self._position or Position(self._epoch)
+        )
+        task = find_task(order, self.seed, position)
+        return list_samples(task, order, position, self.dataset, seeds_globals=self.seed_per_sample)
 
     # state
 

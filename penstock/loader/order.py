@@ -154,18 +154,20 @@ class Order:
         self, seed: int, position: Position, cursor: SamplerCursor | None, *, fills: bool, checks_length: bool = False
     ) -> TaskPlan:
         """Plan the tasks of an epoch from ``position`` on; ``cursor`` is there where the sampler is iterated."""
-        cut, start = self.cut(), (seed, position.epoch, position.batches)
         if cursor is None:
-            rest = rest_of(self.sampler, position.origin)
-            count = len(rest)
-            plan = plan_batches(rest, count, *start) if cut is None else plan_samples(rest, count, *cut, *start)
-            samples = look_ahead(self.dataset)
+            plan, samples = self.seek(seed, position), look_ahead(self.dataset)
             return plan_ahead(plan, functools.partial(prefetch, self.dataset), samples) if samples else plan
         expected = length(self.sampler) if checks_length else None
         return SamplerPlan(
             cursor, batched=self.batched, seed=seed, epoch=position.epoch, start=position.batches, fills=fills,
             expected=expected,
         )  # fmt: skip
+
+    def seek(self, seed: int, position: Position) -> TaskPlan:
+        """The tasks of an epoch from ``position`` on, where they can be begun anywhere; nothing is announced."""
+        cut, start = self.cut(), (seed, position.epoch, position.batches)
+        rest = rest_of(self.sampler, position.origin)
+        return plan_batches(rest, len(rest), *start) if cut is None else plan_samples(rest, len(rest), *cut, *start)
 
     def find_repeats(self, origin: int, batch: int, rows: int) -> NDArray[np.bool_]:
         """Find which of the ``rows`` samples of a batch only give all ranks equal steps, counted from ``origin``.

@@ -20,10 +20,11 @@ order from the same seed.
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,6 +202,12 @@ class RankedSampler(PositionedSampler[T]):
             Cut at the end of the epoch.
         """
         return RankRemainder(self, 0).find_repeats(start, stop)
+
+    def of_rank(self, rank: int) -> Self:
+        """Return the sampler of another rank of the same job; raises ArgumentError if there is no such rank."""
+        made = copy.copy(self)
+        made._partition = replace(self._partition, rank=rank)  # noqa: SLF001  # of this class
+        return made
 
     def _walk_numbers(self, position: int, epoch: int) -> Iterator[int]:
         """Yield what :meth:`at` gives from ``position`` on, which counts samples of all ranks."""

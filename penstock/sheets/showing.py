@@ -23,6 +23,7 @@ from penstock.datasets.base import fetch, find_upright
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import ArgumentError
+from penstock.loader.past import PastSample
 from penstock.progress import make_reporter
 from penstock.rng import seeding_globals
 from penstock.sample import DatasetLike, Sample, SampleKeys, tree_leaves
@@ -70,9 +71,10 @@ def show(
     ----------
     store : str, path, sequence of paths, Store, dataset, or batch
         A path is opened, and closed afterwards. A batch of a loader (a list, tuple or mapping of arrays, tensors and
-        lists) is drawn sample by sample. Of a :class:`~penstock.StoreDataset` with a transform, samples are
-        drawn before and after it. Of any other map-style dataset, they are drawn as it returns them, and annotations
-        are found by their names (``boxes``, ``labels``, ``keypoints``, ``masks``).
+        lists) is drawn sample by sample, and a list that ``loader.samples_of(step)`` returned, too. Of a
+        :class:`~penstock.StoreDataset` with a transform, samples are drawn before and after it. Of any other map-style
+        dataset, they are drawn as it returns them, and annotations are found by their names (``boxes``, ``labels``,
+        ``keypoints``, ``masks``).
     n : int
         The largest number of samples.
     augment : Pipeline, list of ops, or callable, optional
@@ -187,6 +189,22 @@ class DatasetSamples:
         return "", find_annotations(fetch(self.dataset, [index], keys)[0])
 
 
+class PastSamples(DatasetSamples):
+    """Samples that a loader has given, built again with their own random numbers."""
+
+    def __init__(self, samples: Sequence[PastSample]) -> None:
+        self._samples, first = samples, samples[0]
+        part = StoreSamples(first.dataset) if isinstance(first.dataset, StoreDataset) else DatasetSamples(first.dataset)
+        self.form, self._roles, self.total = part.form, part.roles, len(samples)
+        self.form_before = part.form if isinstance(part, StoreSamples) and part.has_transform else part.form_before
+        self.title = f"epoch {first.epoch}, batch {first.batch}, rank {first.rank}"
+
+    def before(self, index: int, keys: SampleKeys) -> tuple[str, Annotated]:  # noqa: ARG002  # it has its own
+        """Name, or index, and annotations of a sample."""
+        sample = self._samples[index]
+        return sample.key or f"index {sample.index}", find_annotations(sample.load(), self._roles)
+
+
 @contextmanager
 def _open_samples(
     store: DatasetLike,
@@ -197,6 +215,8 @@ def _open_samples(
     if isinstance(store, Store):
         # No decode indices: they help where batches are filled.
         yield StoreSamples(StoreDataset(store, fields, augment, kinds=kinds, index=None))
+    elif isinstance(store, list) and store and all(isinstance(each, PastSample) for each in store):
+        yield PastSamples(store)
     elif is_batch(store):
         yield DatasetSamples(BatchSamples(store), "batch")
     elif not is_dataset(store):

@@ -26,6 +26,7 @@ from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import Epoch
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Fingerprint
+from penstock.loader.past import PastSample
 from penstock.loader.recipe import Memory
 from penstock.loader.sampling import makes_sampler
 from penstock.loader.state import split_merged
@@ -39,6 +40,7 @@ from penstock.torch.loader.epoch_draws import EpochCounter
 from penstock.torch.loader.epoch_starter import EpochStarter
 from penstock.torch.loader.iteration import DataLoaderIterator
 from penstock.torch.loader.order import TorchOrder, TorchSettings
+from penstock.torch.loader.past import find_samples
 from penstock.torch.loader.recipe import choose_backend
 from penstock.torch.loader.saving import check_state, defer_state, make_unstarted_state
 from penstock.torch.loader.state import parse
@@ -315,6 +317,23 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         for iterator in iterators:
             if isinstance(iterator, DataLoaderIterator):
                 iterator._shutdown_workers()  # noqa: SLF001  # torch's name
+
+    def samples_of(self, step: int, *, epoch: int | None = None, rank: int | None = None) -> list[PastSample]:
+        """Return the samples of a batch of any epoch; as :meth:`penstock.DataLoader.samples_of`.
+
+        With a sampler of penstock's and ``seed=`` it is computed at once. An order that torch draws is drawn again,
+        from copies of the generators: that of the epoch in which the loader is, or its loaded state, always; others
+        epoch by epoch, which takes the time and memory of a permutation each, from ``seed=`` or ``generator=``. With
+        torch's ``DistributedSampler``, whose ``set_epoch`` is taken to be called with the number of each epoch.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such batch, or its order is not known any more: it was drawn from torch's global generator
+            in another epoch, a generator was drawn from by others, an epoch was not iterated to its end, or the
+            sampler is neither torch's nor penstock's.
+        """
+        return find_samples(self, step, epoch, rank)
 
     # state
 

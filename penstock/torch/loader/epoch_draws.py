@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.torch.loader.order import TorchOrder, TorchSettings
     from penstock.workers.base import Backend
 
-__all__ = ["EpochCounter", "TorchPreparedEpoch", "draw_epoch", "draw_next_epoch"]
+__all__ = ["EpochCounter", "TorchPreparedEpoch", "draw_epoch", "draw_from_start", "draw_next_epoch"]
 
 _PICKLE_HINT: Final = (
     "Got pickle error when starting a worker process: what a worker needs (dataset, collate_fn, worker_init_fn) must "
@@ -132,6 +132,12 @@ def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: 
     position = Position(number, processes=recipe.workers.processes, is_stream=recipe.is_stream, workers=workers)
     cursor, position.beginning = _draw(settings, recipe, number, passes=1, base_seed=last.beginning.base_seed)
     return _prepare(settings, position, cursor, has_states=False)
+
+
+def draw_from_start(settings: TorchSettings, recipe: Recipe, begun: Position) -> TorchPreparedEpoch:
+    """Draw an epoch that has ``begun`` again, from its first batch on; leaves global generators as they were then."""
+    position = Position(begun.epoch, origin=begun.origin, beginning=begun.beginning)
+    return _prepare(settings, position, _repeat_draws(settings, recipe, position))
 
 
 def _draw_anew(

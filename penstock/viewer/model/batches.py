@@ -85,7 +85,7 @@ def _plan_by_numpy(source: ModelSource, loader: DatasetLike, epoch: int, number:
 
 def _plan_by_torch(source: ModelSource, loader: DatasetLike, epoch: int, number: int) -> _Planned:
     """Draw the epochs up to this one as torch's loader does, from copies of its generators."""
-    from penstock.torch.loader.epoch_draws import EpochCounter, draw_epoch, draw_next_epoch
+    from penstock.torch.loader.past import draw_epochs
     from penstock.torch.loader.recipe import make_recipe
 
     drawing = {name: getattr(loader, name) for name in ("generator", "sampler", "batch_sampler")}
@@ -100,19 +100,9 @@ def _plan_by_torch(source: ModelSource, loader: DatasetLike, epoch: int, number:
     elif is_drawn and generator is not None and _is_advanced(generator):
         note = "The loader's generator was drawn from since it was seeded: epochs are counted from where it is now."
     _refuse_far((epoch - first) * (length(order.sampler) or 1) + number - start)
-    recipe, counter = make_recipe(loader, order, Memory()), EpochCounter()
-    counter.set(first)
+    recipe = make_recipe(loader, order, Memory())
     with globals_put_back() if note else nullcontext():
-        _set_epoch(order.sampler, first)
-        prepared = draw_epoch(settings, recipe, counter, None)
-        for each in range(first + 1, epoch + 1):
-            if order.unit is None:
-                list(prepared.make_plan(settings, recipe))
-            _set_epoch(order.sampler, each)
-            if settings.persistent and settings.num_workers:
-                prepared = draw_next_epoch(settings, recipe, counter.take(order), prepared.position)
-            else:
-                prepared = draw_epoch(settings, recipe, counter, None)
+        [*_, (prepared, _)] = draw_epochs(settings, recipe, first, epoch)
         prepared.position.batches = start
         plan = prepared.make_plan(settings, recipe)
         return next(islice(plan, number - start, None), None), recipe, prepared.seed, note
