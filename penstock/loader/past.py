@@ -26,7 +26,7 @@ from penstock.loader.order import Order
 from penstock.loader.position import Position
 from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.rng import globals_put_back, seeding_globals
-from penstock.sample import DatasetLike, Index, Sample, SampleKeys, SamplerLike
+from penstock.sample import Sample, SampleKeys
 from penstock.samplers.base import check_count
 from penstock.samplers.ranks import RankedSampler
 from penstock.transforms.apply import AppliedOps, observing_ops
@@ -57,7 +57,7 @@ class PastSample:
         What it is built by: the loader's dataset, not a copy.
     """
 
-    index: Index
+    index: object
     key: str
     store: str
     record: int | None
@@ -66,7 +66,7 @@ class PastSample:
     batch: int
     row: int
     seed: int
-    dataset: DatasetLike = field(repr=False, compare=False)
+    dataset: object = field(repr=False, compare=False)
     _number: int = field(repr=False)  # the last part of the key: the index, or a digest of it
     _seeds_globals: bool = field(repr=False, compare=False)
 
@@ -160,16 +160,10 @@ def of_rank(order: OrderT, rank: int | None) -> OrderT:
                 "of penstock that know ranks compute any"
             )
         sampler = sampler.of_rank(rank)
-    made.index_sampler = _replace_sampler(order, sampler)
+    made.index_sampler = copy.copy(order.index_sampler) if order.cuts else sampler
+    if order.cuts:
+        made.index_sampler.sampler = sampler
     return made
-
-
-def _replace_sampler(order: Order, sampler: SamplerLike) -> SamplerLike:
-    if not order.cuts:
-        return sampler
-    cutting = copy.copy(order.index_sampler)
-    cutting.sampler = sampler
-    return cutting
 
 
 def find_task(order: Order, seed: int, position: Position) -> Task | None:
@@ -188,7 +182,7 @@ def find_task(order: Order, seed: int, position: Position) -> Task | None:
 
 
 def list_samples(
-    task: Task | None, order: Order, position: Position, dataset: DatasetLike, *, seeds_globals: bool
+    task: Task | None, order: Order, position: Position, dataset: object, *, seeds_globals: bool
 ) -> list[PastSample]:
     """The samples of a task, in the order of the batch's rows; ``dataset`` is told the keys of samples.
 
@@ -197,7 +191,7 @@ def list_samples(
     rank = int(getattr(order.sampler, "rank", 0))
     if task is None:
         raise ArgumentError(f"epoch {position.epoch} of rank {rank} has no batch {position.batches}: it has fewer")
-    indices: Sequence[Index] = task.indices.tolist() if isinstance(task.indices, np.ndarray) else task.indices
+    indices: Sequence[object] = task.indices.tolist() if isinstance(task.indices, np.ndarray) else task.indices
     return [
         PastSample(
             index, *_name(order.dataset, index), rank, position.epoch, position.batches, row, task.keys.seed, dataset,
@@ -207,7 +201,7 @@ def list_samples(
     ]  # fmt: skip
 
 
-def _name(dataset: DatasetLike, index: Index) -> tuple[str, str, int | None]:
+def _name(dataset: object, index: object) -> tuple[str, str, int | None]:
     """Key, store and number of the record of a sample."""
     if not isinstance(index, int):
         return "", "", None

@@ -9,16 +9,17 @@ as they are.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Final
 
-from penstock.errors import StateError
+from penstock.errors import ArgumentError, StateError
 from penstock.loader.order import Order, check_count, place_on_ranks
 from penstock.loader.position import Position, WorkerPosition, are_equal, join_ranks
 from penstock.sample import State, StateDict
+from penstock.samplers import DistributedSampler
 from penstock.workers.rng_states import dump_worker_rng, parse_worker_rng
 
-__all__ = ["VERSION", "dump", "merge_states", "parse", "split_merged"]
+__all__ = ["VERSION", "SavedOrder", "dump", "find_states", "merge_states", "parse", "split_merged"]
 
 VERSION: Final = 1
 
@@ -160,3 +161,58 @@ def _parse_worker(samples: object, state: State, ended: bool, rng: State = None)
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 0:
         raise ValueError(samples)
     return WorkerPosition(samples, state, parse_worker_rng(rng), bool(ended))
+
+
+def find_states(value: object, at: str = "", depth: int = 12) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the states of loaders that a checkpoint holds, and where: ``loaders.0``."""
+    entries = dict(enumerate(value)) if isinstance(value, list | tuple) else value
+    if not depth or not isinstance(entries, Mapping):
+        return
+    if {"penstock", "merged"} & entries.keys() or {*_COUNTS, "order"} <= entries.keys():
+        yield at, entries
+        return
+    for name, inner in entries.items():
+        yield from find_states(inner, f"{at}.{name}" if at else str(name), depth - 1)
+
+
+class SavedOrder:
+    """What a state, or the first of merged ones, says of the order that its loader had.
+
+    Raises StateError if it does not say it.
+    """
+
+    def __init__(self, state: Mapping[str, object]) -> None:
+        first = split_merged(state)[0]
+        self.is_torch = "penstock" in first  # of :class:`penstock.torch.DataLoader`
+        own = first["penstock"] if self.is_torch else first
+        if not isinstance(own, Mapping) or not isinstance(own.get("order"), Mapping):
+            raise StateError("the state has no field 'order': it is damaged or not a loader's")
+        self._own, self._order, ranks = own, own["order"], own.get("ranks")
+        self.num_replicas: int = ranks["num_replicas"] if isinstance(ranks, Mapping) and "num_replicas" in ranks else 1
+        check_count("ranks.num_replicas", self.num_replicas, least=1)
+
+    def check_ranks(self, *samplers: object) -> None:
+        """Raise ArgumentError if the samplers of a loader are of another number of ranks."""
+        here = max(getattr(each, "num_replicas", 1) for each in samplers)
+        if here != self.num_replicas:
+            raise ArgumentError(
+                f"the loader must be of {self.num_replicas} rank(s), as the state is, got one of {here}: set "
+                f"WORLD_SIZE={self.num_replicas} and RANK=0, or whatever the script takes them from"
+            )
+
+    def choose_arguments(self, dataset: Sized) -> StateDict:
+        """Arguments that give a loader this order, if it is an order of all of ``dataset``.
+
+        Raises ArgumentError if it may be another one.
+        """
+        own, order, sampler = self._own, self._order, self._order.get("sampler") or {}
+        kind, seed = sampler.get("type"), order.get("seed") if self.is_torch else own.get("seed")
+        cut = {"batch_size": order.get("batch_size"), "drop_last": bool(order.get("drop_last")), "seed": seed}
+        if kind in {"RandomSampler", "SequentialSampler"} and not sampler.get("replacement"):
+            return {**cut, "shuffle": kind == "RandomSampler"}
+        if kind != "DistributedSampler" or "shuffle" not in sampler:
+            raise ArgumentError(
+                f"a state of {kind} needs the loader itself: it does not say what the sampler draws from"
+            )
+        ends = self.num_replicas, 0, sampler["shuffle"], own["sampler_seed"] or 0, sampler["drop_last"]
+        return {**cut, "sampler": DistributedSampler(dataset, *ends)}

@@ -137,7 +137,7 @@ def draw_epochs(
             deque(plan, maxlen=0)
 
 
-def _set_epoch(sampler: Any, epoch: int) -> None:
+def _set_epoch(sampler: object, epoch: int) -> None:
     """Choose the epoch of a sampler that has one, as a training loop does."""
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)

@@ -10,7 +10,7 @@ import copy
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from penstock.loader.order import length
 from penstock.loader.position import Position
 from penstock.loader.recipe import Memory, Recipe
 from penstock.rng import globals_put_back, undisturbed
-from penstock.sample import Batch, DatasetLike, Index, SamplerLike
+from penstock.sample import Batch, DatasetLike
 from penstock.trace import Trace
 from penstock.viewer.model.source import ModelSource
 from penstock.workers.base import NOTHING, Task
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BuiltBatch", "build_batch"]
 
+T = TypeVar("T")
 _MOST_DRAWN: Final = 20_000_000  # indices to come to a batch
 
 
@@ -38,7 +39,7 @@ class BuiltBatch:
     """A batch, and where it is."""
 
     batch: Batch
-    indices: list[Index]  # what the sampler drew
+    indices: list[object]  # what the sampler drew
     seed: int  # of its random numbers
     total: int | None  # batches of the epoch, if the loader has a length
     note: str = ""  # what is not known of its order
@@ -119,13 +120,13 @@ def _refuse_far(count: int) -> None:
         raise ArgumentError(f"a batch must have at most {_MOST_DRAWN:,} draws before it, got {count:,}")
 
 
-def _set_epoch(sampler: SamplerLike, epoch: int) -> None:
+def _set_epoch(sampler: object, epoch: int) -> None:
     """Choose the epoch of a sampler that has one, as a training loop does."""
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
 
 
-def _copy(source: ModelSource, value: SamplerLike) -> SamplerLike:
+def _copy(source: ModelSource, value: T) -> T:
     """A deep copy of samplers and generators, over the dataset that is there."""
     try:
         return copy.deepcopy(value, {id(source.loader.dataset): source.dataset})
