@@ -108,6 +108,7 @@ ASKED: Final = {
     "docs/howto/own-op": "custom transform augmentation lambda own function",
     "docs/howto/own-store": "custom dataset format reader plugin register binary file",
     "docs/howto/production": "prometheus grafana dashboard opentelemetry metrics monitoring production exporter alert",
+    "docs/howto/rewind": "loss spike nan which samples batch was bad debug step replay trace back outlier",
     "docs/howto/selection": "subset filter exclude records some classes only ignore bad samples",
     "docs/howto/shared-memory": "bus error shm docker shm-size unable to allocate shared memory /dev/shm",
     "docs/howto/slow-first-epoch": (

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.datasets.mixture.maps import MapMixture
 from penstock.stores.base import Store
 
 __all__ = ["find_record", "name_sample"]
@@ -46,13 +47,15 @@ def find_record(dataset: object, index: int) -> tuple[Store, int] | None:
 
 
 def _step_inside(dataset: object, index: int) -> tuple[object, int] | None:
-    """Return the dataset within a subset or a concatenation, and the index there; None if it is neither."""
+    """Return the dataset within a subset, a concatenation or a mixture, and the index there; None if it is none."""
     inner, indices, parts = (getattr(dataset, name, None) for name in ("dataset", "indices", "datasets"))
     if inner is not None and indices is not None:  # a subset
         return inner, int(indices[index])
     if isinstance(parts, (list, tuple)) and hasattr(dataset, "cumulative_sizes"):  # a concatenation
         number = bisect.bisect_right(dataset.cumulative_sizes, index)
         return parts[number], index - (dataset.cumulative_sizes[number - 1] if number else 0)
+    if isinstance(dataset, MapMixture):
+        return dataset.dataset, int(dataset.locate([index])[0])
     return None
 
 
