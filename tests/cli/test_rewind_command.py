@@ -49,7 +49,7 @@ def make_loader(script: Path, name: str) -> Any:
     """The loader of the script, made here; of rank 1 of 3, where it has ranks."""
     variables: dict[str, Any] = {}
     exec(script.read_text(), variables)  # as the command does
-    with assume_world(World(3, 1)):
+    with assume_world(World(3, 1, source="test")):
         return variables[name]()
 
 
@@ -87,7 +87,13 @@ def test_a_store_alone_gives_the_records(script: Path, name: str) -> None:
     next(iter(loader))
 
     ran = run(
-        "rewind", save(script, loader.state_dict()), script.parent / "photos", "--step", 1, "--rank", name == "ranked"
+        "rewind",
+        save(script, loader.state_dict()),
+        script.parent / "photos",
+        "--step",
+        1,
+        "--rank",
+        int(name == "ranked"),
     )
 
     keys = [sample.key for sample in loader.samples_of(1)]
@@ -133,7 +139,7 @@ def test_what_cannot_be_read_is_an_error(script: Path) -> None:
     several = run("rewind", save(script, [state, state]), f"{script}:alone", "--step", 0)
     assert "it has: '0', '1'" in several.stderr
     needs_script = run("rewind", save(script, weighted), script.parent / "photos", "--step", 0)
-    assert "a state of WeightedRandomSampler does not say what that draws from" in needs_script.stderr
+    assert "a state of WeightedRandomSampler needs the loader itself" in needs_script.stderr
     ranks = {**state, "ranks": {"num_replicas": 5, "origin": 0}}
     other = run("rewind", save(script, ranks), f"{script}:alone", "--step", 0)
     assert "the loader must be of 5 rank(s), as the state is, got one of 1" in other.stderr
