@@ -31,8 +31,8 @@ register_commands(
             "or at running loaders, in a browser.",
             "penstock.cli.show_command:show": "Draw samples of STORE with their boxes, class names, keypoints and "
             "masks, before and after augmentation.",
-            "penstock.cli.rewind_command:rewind": "Say what a step saw, from a saved state of a loader: records, random "
-            "draws, and the crops again.",
+            "penstock.cli.rewind_command:rewind": "Say what a step saw, from a saved state of a loader: records, "
+            "random draws, and the crops again.",
             "penstock.cli.verify_commands:verify": "Check every page, checksum, count and key of STORE; of a container "
             "of another program, read every record.",
             "penstock.cli.check_command:check": "Decode your pictures by penstock, and by Pillow, TorchCodec and "

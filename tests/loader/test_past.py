@@ -62,6 +62,7 @@ def test_the_samples_of_every_step_are_those_of_the_loader_to_the_bit(photos: ps
             assert np.array_equal(again[0], image)
             assert again[1] == label
             assert sample.key.partition("/")[0] == ("cat", "dog")[label]
+            assert sample.record is not None
             assert photos.store.keys()[sample.record] == sample.key
     loader.close()
 
@@ -76,6 +77,7 @@ def test_draws_are_those_of_the_ops(photos: ps.StoreDataset) -> None:
         assert list(drawn) == ["RandomCrop", "RandomCrop 2"]
         (left, top, *size), (x, y, *_) = (list(map(int, each)) for each in drawn.values())
         assert size == [20, 20]
+        assert sample.record is not None
         whole = ps.decode(photos.store[sample.record].fields["image"])
         assert np.array_equal(sample.load()[0], whole[top + y : top + y + 9, left + x : left + x + 9])
 
