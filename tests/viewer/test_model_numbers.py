@@ -89,6 +89,7 @@ def test_samples_and_batches_are_those_of_the_loader(photos: Path, kind: str, op
             assert not built.note
             assert built.total == 3
             for row, index in enumerate(built.indices):
+                assert isinstance(index, int)
                 traced = trace_sample(source, index, 5, epoch, 64)
                 assert_equal(traced.sample, [values[row] for values in batch])
                 assert traced.steps[-1]["picture"]

@@ -105,8 +105,8 @@ def make_dtype(arrow_type: pa.DataType) -> DType | None:
     """Return the NumPy dtype of an Arrow type of numbers or booleans; None for other types."""
     from pyarrow import types
 
-    kinds = {"b": types.is_boolean, "f": types.is_floating, "i": types.is_signed_integer, "u": types.is_unsigned_integer}
-    found = next((kind for kind, is_kind in kinds.items() if is_kind(arrow_type)), None)
+    tests = (types.is_boolean, types.is_floating, types.is_signed_integer, types.is_unsigned_integer)
+    found = next((kind for kind, is_kind in zip("bfiu", tests, strict=True) if is_kind(arrow_type)), None)
     # `to_pandas_dtype` imports pandas in some versions of pyarrow.
     return None if found is None else np.dtype(f"{found}{max(arrow_type.bit_width // 8, 1)}")
 

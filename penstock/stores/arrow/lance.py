@@ -108,10 +108,9 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
             version=self._version,
         )
         self._is_blob = {each.name: _is_lance_blob(each) for each in schema}
-        count = self._starts[-1]
-        first = range(min(count, PEEKED_ROWS))
+        first = range(min(self._starts[-1], PEEKED_ROWS))
         reader = self.make_reader(lambda name, _: self._take(dataset, first, [name]).column(name).chunks)
-        self._set_plan(_with_plain_blobs(schema, self._is_blob), count, reader)
+        self._set_plan(_with_plain_blobs(schema, self._is_blob), self._starts[-1], reader)
 
     @property
     def description(self) -> str:
@@ -180,8 +179,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
         """Return columns without blobs: of the fragment that has all the rows, if one has."""
         part = bisect_right(self._starts, rows[0]) - 1 if rows else 0
         is_one = bool(rows) and rows[-1] < self._starts[part + 1]
-        fragment = dataset.get_fragment(self._fragments[part]) if is_one else None
-        if fragment is None:
+        if not is_one or (fragment := dataset.get_fragment(self._fragments[part])) is None:
             return dataset.take(rows, columns=columns)
         return fragment.take([row - self._starts[part] for row in rows], columns=columns)
 

@@ -222,8 +222,10 @@ def _run_to_end(recipe: Recipe, saved: State) -> None:
 
 def _keeps_workers(settings: TorchSettings, recipe: Recipe, resume: Resume) -> bool:
     """Return whether the workers of the epoch that is over would have stayed for the next one."""
-    theirs = resume.position
-    return settings.persistent and recipe.workers.processes == theirs.processes > 0 and theirs.of_ranks == 1
+    theirs, drawn = resume.position, resume.position.beginning
+    had_workers = theirs.processes > 0 or drawn.passes > 1 or not drawn.draws_seed  # threads draw as processes do
+    is_same = recipe.workers.processes == theirs.processes and theirs.of_ranks == 1
+    return settings.persistent and had_workers and is_same
 
 
 def _draw(

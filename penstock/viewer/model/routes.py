@@ -119,10 +119,11 @@ def _draw_samples(source: ModelSource, built: BuiltBatch) -> Iterator[JsonObject
     except ArgumentError:
         return
     assembly = batch_assembly(source.dataset)
-    is_numbered = len(indices) == len(parts) and all(isinstance(index, int) for index in indices)
+    numbers = [index for index in indices if isinstance(index, int)]
+    is_numbered = len(numbers) == len(indices) == len(parts)
     for row in range(min(len(parts), _MOST_SAMPLES)):
         sample = parts[row] if is_batch(batch) else parts[row][0]
-        part, _ = source.part_of(indices[row] if is_numbered else 0)
+        part, _ = source.part_of(numbers[row] if is_numbered else 0)
         found = find_annotations(sample, part.roles if assembly is None else None)
         drawn = draw_sample(found, part.form, _SAMPLE_SIDE)
         if assembly is not None and (not assembly.form.takes_sizes or assembly.form.box_format != "xyxy"):

@@ -189,6 +189,13 @@ def test_workers_resume_however_they_are_kept(dataset: Any, more: str, places: I
     check([make], *straight(make), places)
 
 
+def test_threads_that_stay_draw_no_seed_for_the_next_epoch() -> None:
+    """From the end of an epoch too: the order of the next one comes after what was drawn, and no base seed was."""
+    make = maker(lambda: Filled(N), "own generator", "threads 2", persistent_workers=True)
+
+    check([make], *straight(make), EVERYWHERE)
+
+
 @pytest.mark.parametrize(
     ("dataset", "workers", "places"),
     [
