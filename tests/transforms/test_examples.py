@@ -14,6 +14,7 @@ def test_docstring_examples() -> None:
     modules = [
         importlib.import_module(m.name)
         for m in pkgutil.walk_packages(penstock.transforms.__path__, "penstock.transforms.")
+        if not m.name.endswith(".public_table")  # for another program alone: it is not installed here
     ]
 
     results = [doctest.testmod(module) for module in modules]
