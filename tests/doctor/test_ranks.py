@@ -259,8 +259,6 @@ def test_the_straggler_of_a_training_is_named(launcher: str, tmp_path: Path, sho
     assert result["ranks"][0]["waited_ms"] > 0
     said = " ".join(result["notes"])
     assert "Rank 1 holds up the others" in said
-    assert "images/43.jpg" in said
-    assert "in worker 1" in said
     assert "In each step the others wait for rank 1: rank 0 " in said
     slowest = result["keys"][0]
     assert (slowest["rank"], slowest["worker"], slowest["key"]) == (1, 1, "images/43.jpg")
