@@ -35,7 +35,7 @@ from penstock.workers.base import Task
 __all__ = ["PastSample", "count_from", "find_task", "list_samples", "of_rank", "refuse_unknown"]
 
 
-OrderT = TypeVar("OrderT", bound=Order)
+T_order = TypeVar("T_order", bound=Order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def refuse_unknown(order: Order, why: str) -> ArgumentError:
     )
 
 
-def of_rank(order: OrderT, rank: int | None) -> OrderT:
+def of_rank(order: T_order, rank: int | None) -> T_order:
     """A copy of ``order`` for another rank of the job, whose samplers are copies too; None: for the same rank."""
     if order.is_stream:
         raise ArgumentError(

@@ -165,6 +165,26 @@ def test_pictures_of_pillow(stage: str, tmp_path: Path) -> None:
     assert taken == [[pixels.tolist()] * 2] * 3
 
 
+class ChangedPictures(Samples):
+    """Photographs whose first pixel is changed in place."""
+
+    def __getitem__(self, index: int) -> Any:
+        image = Image.open(self.folder / "a.png")
+        first = image.getpixel((0, 0))
+        assert isinstance(first, tuple)
+        image.putpixel((0, 0), tuple(value + 1 for value in first))
+        return np.asarray(image)
+
+
+def test_pictures_that_are_changed_in_place_are_given_as_they_were(tmp_path: Path) -> None:
+    """The pixels are shared, and copied only by what changes them."""
+    Image.new("RGB", (5, 4), (7, 8, 9)).save(tmp_path / "a.png")
+
+    taken = drain(td.DataLoader(ChangedPictures(tmp_path), batch_size=2, collate_fn=np.stack), "decode", 3)
+
+    assert [batch[0][0][0] for batch in taken] == [[8, 9, 10]] * 3
+
+
 class Rows(Samples):
     """Rows of a database that is opened for each, or once."""
 

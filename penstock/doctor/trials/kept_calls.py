@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from penstock.doctor.watching.stage_names import HANDLES, STAGE_OF_FUNCTION
 
@@ -271,9 +271,10 @@ def _keep_pixels(load: Function) -> Function:
         if file is not None:
             file.read()
         vars(image).update(cast("dict[str, object]", kept))
-        core = "_im" if "_im" in vars(image) else "im"
-        vars(image)[core] = vars(image)[core].copy()
-        return load(image)
+        pixels = load(image)
+        # Pillow copies the pixels before it changes them. To copy them here may cost half a decode.
+        cast("Any", image).readonly = 1
+        return pixels
 
     given = _keep_calls(load, keep, give)
 
