@@ -133,7 +133,7 @@ def frozen(value: Any) -> Any:
     """A value as nested tuples that compare equal only to those of the same types, shapes and bytes."""
     if isinstance(value, torch.Tensor):
         plain = value.detach().as_subclass(torch.Tensor).cpu().contiguous()
-        nbytes = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+        nbytes = plain.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy().tobytes()
         return type(value).__name__, str(value.dtype), tuple(value.shape), nbytes
     if isinstance(value, np.ndarray):
         return type(value).__name__, str(value.dtype), value.shape, value.tobytes()
