@@ -13,7 +13,8 @@ from penstock.torch.resume.rank_files import join_states
 __all__ = ["ComposerResume"]
 
 _composer: Any = require("composer", purpose="for penstock.torch.resume.ComposerResume")
-_dist: Any = require("composer.utils", purpose="for penstock.torch.resume.ComposerResume").dist
+_utils: Any = require("composer.utils", purpose="for penstock.torch.resume.ComposerResume")
+_dist: Any = _utils.dist
 
 
 class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is not there for mypy
@@ -44,25 +45,27 @@ class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is n
     def __init__(self) -> None:
         self._state: Any = None
         self._loaded: list[StateDict] = []
+        self._generators: Any = None  # until the first batch is asked for
 
     def init(self, state: Any, *_: object) -> None:
         """Keep Composer's state, to ask it for the loader."""
         self._state = state
 
     def state_dict(self) -> StateDict:
-        """Return the states of the loaders of all ranks."""
+        """Return the states of the loaders and of the generators of all ranks."""
         loader = self._loader()
         begins = int(self._state.timestamp.batch_in_epoch) == 0  # Composer leaves an epoch without asking for its end
         own = loader._describe_next_epoch() if begins else loader.state_dict()  # noqa: SLF001  # a loader of ours
-        return {"ranks": _dist.all_gather_object(own)}
+        generators = None if begins else _utils.reproducibility.get_rng_state()
+        return {"ranks": _dist.all_gather_object(own), "generators": generators}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Keep the states until the loader is there."""
-        self._loaded = state["ranks"]
+        self._loaded, self._generators = state["ranks"], state["generators"]
 
     def fit_start(self, state: Any, *_: object) -> None:
         """Load the state of this rank, or of all ranks where their number is another one."""
-        length = state.dataloader_len
+        length, generators, self._generators = state.dataloader_len, self._generators, None
         if not self._loaded or (length is not None and int(length) < len(self._loader())):
             return  # where an epoch ends before its loader, Composer counts what it skips
         same = len(self._loaded) == _dist.get_world_size()
@@ -70,6 +73,13 @@ class ComposerResume(_composer.Callback):  # type: ignore[misc]  # Composer is n
         self._loader().load_state_dict(join_states(states))
         self._loaded = []
         state.dataset_resumption["train"] = True  # Composer's word that there is nothing to skip
+        self._generators = generators if same else None
+
+    def before_dataloader(self, *_: object) -> None:
+        """Restore the generators in the middle of an epoch: Composer does it only where it has skipped batches."""
+        generators, self._generators = self._generators, None
+        if generators is not None:
+            _utils.reproducibility.load_rng_state(generators)
 
     def _loader(self) -> DataLoader[Any]:
         loader = self._state.train_dataloader
