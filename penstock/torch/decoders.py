@@ -183,7 +183,7 @@ def _decode(source: object, mode: object, output_dtype: object, kind: str) -> to
         raise
     except DecodeError as error:
         raise RefusedImageError(error.message, **error.where) from error
-    return torch.from_numpy(pixels).movedim(-1, -3)
+    return torch.from_numpy(pixels.transpose((2, 0, 1) if pixels.ndim == 3 else (0, 3, 1, 2)))
 
 
 def _read_source(source: object) -> bytes:

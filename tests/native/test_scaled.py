@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -25,13 +26,13 @@ SCALES = (1, 2, 4, 8)
 FILTERS = {"box": 1, "bilinear": 1, "bicubic": 0, "lanczos": 0}  # and levels that the resize may differ from Pillow's
 
 
-def drafted(file: bytes, scale: int) -> NDArray[np.uint8]:
-    """The reference: Pillow's draft mode, which is libjpeg's scaled inverse DCT."""
+def drafted(file: bytes, scale: int, mode: str = "RGB") -> NDArray[np.uint8]:
+    """The reference: Pillow's draft mode, which is libjpeg's scaled inverse DCT. "L": its grayscale output."""
     image = Image.open(io.BytesIO(file))
     width, height = image.size
-    image.draft(None, (width // scale, height // scale))
+    image.draft(mode, (width // scale, height // scale))
     assert image.size == (-(-width // scale), -(-height // scale))
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(image.convert(mode))
 
 
 def outward(region: Region, scale: int) -> tuple[slice, slice]:
@@ -47,15 +48,18 @@ def any_region(width: int, height: int, rng: random.Random) -> Region:
 
 
 def assert_exact(file: bytes, regions: int, rng: random.Random, name: str = "") -> None:
-    """At every scale, the whole picture and some regions of it are libjpeg's."""
+    """At every scale, the whole picture and some regions of it are libjpeg's, in colour and as the luma that is stored."""
     width, height = _native.sizes([file])[0].tolist()
-    for scale in SCALES:
-        expected = drafted(file, scale)
-        np.testing.assert_array_equal(_native.decode(file, scale=scale), expected, err_msg=f"{name} 1/{scale}")
+    modes = {"RGB": "RGB", "Y": "L"} if _native.inspect(file)["color"] in {"ycbcr", "gray"} else {"RGB": "RGB"}
+    for scale, mode in itertools.product(SCALES, modes):
+        expected = drafted(file, scale, modes[mode])
+        whole = _native.decode(file, scale=scale, mode=mode)
+        np.testing.assert_array_equal(whole, expected, err_msg=f"{name} {mode} 1/{scale}")
         for _ in range(regions):
             region = any_region(width, height, rng)
-            part = _native.decode(file, region, scale=scale)
-            np.testing.assert_array_equal(part, expected[outward(region, scale)], err_msg=f"{name} {region} 1/{scale}")
+            part = _native.decode(file, region, scale=scale, mode=mode)
+            what = f"{name} {mode} {region} 1/{scale}"
+            np.testing.assert_array_equal(part, expected[outward(region, scale)], err_msg=what)
 
 
 def filled(file: bytes, geometry: list[int], filter: str, quality: float | None) -> NDArray[np.uint8]:  # noqa: A002  # Pillow's word

@@ -32,6 +32,8 @@ pub struct ComponentWindow {
 pub trait RowSink {
     /// `true`: the sink wants planar r, g, b rows (for resizing). `false`: interleaved RGB.
     const PLANAR: bool;
+    /// `true`: the sink wants the first component of a JPEG alone, in the first slice: its luma, if it stores one.
+    const LUMA: bool = false;
 
     /// The memory of row `y`, counted from the top of the region.
     ///

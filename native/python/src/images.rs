@@ -17,6 +17,9 @@ use crate::resize::{Corners, region_or_whole};
 use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
 use crate::target::mode_from_name;
 
+/// The mode of `decode` that gives the luma of a JPEG as it is stored.
+const STORED_LUMA: &str = "Y";
+
 /// Returns the width and height of images that the native decoders support.
 ///
 /// Parameters
@@ -86,8 +89,9 @@ pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<
 ///     rounded up, and the region is rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
 /// index, learn, found, threads
 ///     As for `fill`, for this image only. Its number is 0.
-/// mode : {"RGB", "BGR", "L", "RGBA"}
-///     The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "RGBA": with the alpha of a PNG,
+/// mode : {"RGB", "BGR", "L", "Y", "RGBA"}
+///     The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "Y": the luma that a JPEG stores, as
+///     libjpeg's grayscale output; "L" of files that store none. "RGBA": with the alpha of a PNG,
 ///     255 for images without alpha; that of a WebP, and of transparent colours, is not supported.
 ///
 /// Returns
@@ -134,7 +138,8 @@ pub fn decode<'py>(
             "images other than JPEG at a reduced size",
         )));
     }
-    let mode = mode_from_name(mode)?;
+    let is_stored_luma = mode == STORED_LUMA;
+    let mode = if is_stored_luma { Mode::Luma } else { mode_from_name(mode)? };
     let shape = [region.height, region.width, mode.channels()];
     check_nbytes(&header, &limits, shape.iter().product())?;
     let axes = if mode == Mode::Luma { 2 } else { 3 };
@@ -142,8 +147,12 @@ pub fn decode<'py>(
     let (level, out) = (level(), pixels.values_mut());
     let decoded = py.detach(|| {
         let table = hints.table(0);
+        let hints = hints.with_table(table.as_deref());
         fill::with_filler(level, |filler| {
-            filler.decode(&header, hints.with_table(table.as_deref()), region, mode, out)
+            if is_stored_luma {
+                return filler.decode_stored_luma(&header, hints, region, out);
+            }
+            filler.decode(&header, hints, region, mode, out)
         })
     });
     let report = decoded.map_err(|error| errors::from_decoder(&error))?;

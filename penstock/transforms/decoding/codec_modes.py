@@ -121,6 +121,14 @@ def _read_jpeg(encoded: bytes, mode: str, _: str) -> Pixels:
 def _read_luma(jpeg: bytes) -> Pixels:
     """The luma that a JPEG stores, (H, W, 1); of RGB and CMYK, which store none, Pillow's."""
     try:
+        return _native.decode(jpeg, None, MAX_PIXELS, max_nbytes=MAX_NBYTES, mode="Y")[:, :, None]
+    except (_native.CorruptError, _native.TooLargeError, _native.UnsupportedError):
+        return _read_luma_of_refused(jpeg)
+
+
+def _read_luma_of_refused(jpeg: bytes) -> Pixels:
+    """As above, of a file that only Pillow can decode, or nothing can."""
+    try:
         is_stored = _native.inspect(jpeg)["color"] == "ycbcr"
     except (_native.CorruptError, _native.UnsupportedError):
         is_stored = False  # whether it is an image, is said below

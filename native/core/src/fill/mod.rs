@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::image;
 pub use crate::jpeg::packet::PacketBuffer;
-use crate::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
+use crate::jpeg::{Color, DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
 use crate::png;
 use crate::resample::{AxisOrder, Filter, Resampler};
 use crate::simd::Available;
@@ -45,7 +45,7 @@ pub use mode::{Mode, luma};
 pub use orientation::Orientation;
 use row::RowWriter;
 pub use row::{Layout, Row};
-use sinks::{OpenRows, RgbSink, TimedResampler};
+use sinks::{LumaSink, OpenRows, RgbSink, TimedResampler};
 pub use steps::{Step, compose};
 pub use stored::{Conversion, StoredFiller, StoredImage, StoredRow, StoredWindow, ValueType};
 
@@ -256,6 +256,27 @@ impl Filler {
         let width = region.width;
         self.decoder
             .decode_with_hints(header, region, hints, &mut RgbSink { out, width }, |_| ())
+    }
+
+    /// Decodes a region to the luma that a JPEG stores: its chroma is neither transformed nor converted. Of other images,
+    /// and of JPEGs that store none, to [`Mode::Luma`], which is computed of RGB.
+    ///
+    /// # Errors
+    /// As [`Self::decode`]. `out` is partly written.
+    pub fn decode_stored_luma(
+        &mut self,
+        header: &image::Header<'_>,
+        hints: DecodeHints<'_>,
+        region: Region,
+        out: &mut [u8],
+    ) -> Result<SeekReport, Error> {
+        let width = region.width;
+        match header {
+            image::Header::Jpeg(header) if matches!(header.color(), Color::YCbCr | Color::Gray) => self
+                .decoder
+                .decode_with_hints(header, region, hints, &mut LumaSink { out, width }, |_| ()),
+            _ => self.decode(header, hints, region, Mode::Luma, out),
+        }
     }
 
     /// Decodes the values of a PNG of one channel: see [`png::Decoder::decode_values`].

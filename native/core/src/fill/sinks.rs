@@ -156,6 +156,23 @@ impl RowSink for RgbSink<'_> {
     fn done(&mut self, _end: usize) {}
 }
 
+/// Collects luma as a JPEG stores it, without gaps.
+pub(super) struct LumaSink<'a> {
+    pub out: &'a mut [u8],
+    pub width: usize,
+}
+
+impl RowSink for LumaSink<'_> {
+    const PLANAR: bool = true;
+    const LUMA: bool = true;
+
+    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
+        [&mut self.out[y * self.width..][..self.width], &mut [], &mut []]
+    }
+
+    fn done(&mut self, _end: usize) {}
+}
+
 /// Collects interleaved pixels of a mode, without gaps.
 pub(super) struct ModeSink<'a> {
     level: Available,

@@ -72,9 +72,10 @@ impl NeededBlocks {
     }
 }
 
-/// The MCUs that hold the needed blocks of all components.
+/// The MCUs that hold the needed blocks of the components that are needed.
 #[derive(Debug, Clone)]
 pub(crate) struct NeededMcus {
+    /// Of the first components: those that are needed.
     pub needed_blocks: [Option<NeededBlocks>; 3],
     pub columns: Range<usize>,
     pub rows: Range<usize>,
@@ -84,7 +85,9 @@ pub(crate) struct NeededMcus {
 
 impl NeededMcus {
     pub fn new(header: &Header<'_>, region: Region) -> Self {
-        Self::of_blocks(header, |component, _| NeededBlocks::new(component, header, region))
+        Self::of_blocks(header.components(), |component, _| {
+            NeededBlocks::new(component, header, region)
+        })
     }
 
     /// What a sink needs: the region, or the samples of each component that it asks for.
@@ -92,15 +95,18 @@ impl NeededMcus {
         match sink.components() {
             Some(windows) => Self {
                 windows: Some(windows),
-                ..Self::of_blocks(header, |component, i| {
+                ..Self::of_blocks(header.components(), |component, i| {
                     NeededBlocks::of_window(component, header, windows[i])
                 })
             },
+            None if S::LUMA => Self::of_blocks(&header.components()[..1], |component, _| {
+                NeededBlocks::new(component, header, region)
+            }),
             None => Self::new(header, region),
         }
     }
 
-    fn of_blocks(header: &Header<'_>, blocks: impl Fn(&Component, usize) -> NeededBlocks) -> Self {
+    fn of_blocks(components: &[Component], blocks: impl Fn(&Component, usize) -> NeededBlocks) -> Self {
         let mut needed = NeededMcus {
             needed_blocks: [const { None }; 3],
             columns: 0..0,
@@ -116,7 +122,7 @@ impl NeededMcus {
             };
         };
         let slots = needed.needed_blocks.iter_mut().enumerate();
-        for (component, (i, slot)) in header.components().iter().zip(slots) {
+        for (component, (i, slot)) in components.iter().zip(slots) {
             let part = blocks(component, i);
             join(&mut needed.columns, &part.columns, component.h);
             join(&mut needed.rows, &part.rows, component.v);

@@ -186,6 +186,11 @@ impl StripEmitter<'_> {
         });
         let mut sources: [&[u8]; 3] = core::array::from_fn(|_| sources.next().unwrap_or_default());
         let color = self.header.color;
+        if S::LUMA {
+            let [luma, ..] = sink.row(y - self.region.y);
+            luma[..width].copy_from_slice(&sources[0][..width]);
+            return;
+        }
         if color == Color::Gray {
             sources = [sources[0]; 3];
         }
