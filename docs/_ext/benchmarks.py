@@ -27,6 +27,8 @@ TOPICS: Final = {
     "remote": "Object storage",
     "stores": "Containers",
     "decode": "Decoding JPEG",
+    "public_table": "Decoders of the field's public table",
+    "torchcodec_names": "TorchCodec's decoders by name",
     "formats": "Decoding other formats",
     "augment": "Augmentation",
     "patches": "Patches of large images",

@@ -85,21 +85,6 @@ def test_pages_of_benchmarks_are_written_anew(results: Path, tmp_path: Path) -> 
     assert {chart.script for chart in read_charts(RESULTS)} <= set(TOPICS)
 
 
-def test_the_number_of_the_home_page_was_measured() -> None:
-    """The first page claims one number, with its spread, as the results of its script have it."""
-    home = (RESULTS.parent.parent / "docs" / "index.md").read_text()
-    claim = re.search(r"([\d.]+) times as fast\*\* \(([\d.]+) to ([\d.]+) .*?\[(\w+)\.py\]", home, re.DOTALL)
-
-    assert claim
-    measured = [
-        (bar.ratio, bar.low, bar.high)
-        for chart in read_charts(RESULTS)
-        if chart.script == claim[4]
-        for bar in chart.bars
-    ]
-    assert tuple(float(claim[i]) for i in (1, 2, 3)) in measured
-
-
 def test_pages_that_are_asked_for_exist() -> None:
     """A page for which the search has words is there; a how-to counts more than a decision."""
     root = RESULTS.parent.parent
