@@ -289,9 +289,10 @@ def decode(
         rounded up, and the region is rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
     index, learn, found, threads
         As for `fill`, for this image only. Its number is 0.
-    mode : {"RGB", "BGR", "L", "RGBA"}
-        The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "RGBA": with the alpha of a PNG,
-        255 for images without alpha; that of a WebP, and of transparent colours, is not supported.
+    mode : {"RGB", "BGR", "L", "Y", "RGBA"}
+        The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "Y": the luma that a JPEG stores,
+        as libjpeg's grayscale output; "L" of files that store none. "RGBA": with the alpha of a PNG, 255 for images
+        without alpha; that of a WebP, and of transparent colours, is not supported.
 
     Returns
     -------

@@ -12,10 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 
 from penstock.doctor.fixes.candidates import (
     FixCandidate,
     LoaderSite,
+    _compiles,
     advised_candidates,
     own_candidates,
     parse_change,
@@ -140,6 +143,45 @@ def test_candidates_change_the_source_as_they_say(script: Path) -> None:
         own.replace("shuffle=True", 'shuffle=True, num_workers="auto"'),
         TRAIN.replace('"rows.npy"', '"rows.npy", mmap_mode="r"'),
     ]
+
+
+def test_a_dataset_that_compiles_is_given_to_compile(script: Path) -> None:
+    """By the place of the argument, beside arguments that are added; also for a loader that is penstock's already."""
+    site = dataclasses.replace(site_of(script), compiles=True, reader=None)
+
+    torchs, ours = (
+        {
+            each.change: each.edited
+            for each in own_candidates(dataclasses.replace(site, library=library))
+            if not isinstance(each, str)
+        }
+        for library in ("torch", "penstock")
+    )
+
+    compiled = TRAIN.replace("Dataset\n\n", "Dataset\nimport penstock.torch\n\n", 1)
+    compiled = compiled.replace("DataLoader(Rows(), 8", "DataLoader(penstock.torch.compile(Rows()), 8")
+    imported = compiled.replace(
+        "from torch.utils.data import DataLoader, Dataset",
+        "from penstock.torch import DataLoader\nfrom torch.utils.data import Dataset",
+    )
+    auto = ("shuffle=True", 'shuffle=True, num_workers="auto"')
+    assert list(torchs.values())[1:] == [imported, imported.replace(*auto)]
+    assert list(ours.values()) == [compiled, compiled.replace(*auto)]
+    assert [change.count("compiled") for change in torchs] == [0, 1, 1]
+
+
+def test_whether_a_dataset_compiles_is_asked_of_compile(tmp_path: Path) -> None:
+    """A folder of photographs with torchvision's transforms does, rows do not; neither is changed."""
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    datasets = pytest.importorskip("torchvision.datasets")
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (40, 30)).save(tmp_path / "cat" / "one.jpg")
+    steps = [v2.RandomResizedCrop(8), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+
+    folder = datasets.ImageFolder(tmp_path, v2.Compose(steps))
+
+    assert [_compiles(each) for each in (folder, [1, 2], torch.utils.data.Subset(folder, [0]))] == [True, False, True]
+    assert type(folder) is datasets.ImageFolder
 
 
 def test_workers_with_one_thread_are_an_argument_and_a_line(script: Path) -> None:
@@ -306,13 +348,16 @@ def test_changes_that_can_be_made(text: str, change: dict[str, object]) -> None:
     assert parse_change(text) == change
 
 
-MAIN = "import sys\nfrom parts import loading\nsys.exit(f'{__file__} {sys.argv} {loading.__file__} plain')\n"
+MAIN = "import inspect, sys\nfrom parts import loading\nsys.exit(f'{__file__} {sys.argv} {loading.__file__} plain')\n"
 PARTS = {"train.py": MAIN, "parts/__init__.py": "", "parts/__main__.py": MAIN, "parts/loading.py": "NAME = 'plain'\n"}
 
 
 @pytest.mark.parametrize("target", [["train.py", "a b"], ["-m", "parts"]], ids=" ".join)
 def test_a_script_runs_with_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: list[str]) -> None:
-    """In the place of its own files and of its modules', whose names it still has; from the folder it was begun in."""
+    """In the place of its own files and of its modules', whose names it still has; from the folder it was begun in.
+
+    ``inspect`` finds the other sources.
+    """
     (tmp_path / "parts").mkdir()
     for name, text in PARTS.items():
         (tmp_path / name).write_text(text)
@@ -322,7 +367,10 @@ def test_a_script_runs_with_other_sources(tmp_path: Path, monkeypatch: pytest.Mo
     main, loading = (
         tmp_path / name for name in ("parts/__main__.py" if "-m" in target else target[0], "parts/loading.py")
     )
-    others = {str(main): main.read_text().replace("plain", "{loading.NAME}"), str(loading): "NAME = 'other'"}
+    others = {
+        str(main): main.read_text().replace("plain", "{inspect.getsource(loading)}"),
+        str(loading): "NAME = 'other'",
+    }
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PYTHONPATH", "")
 
@@ -330,7 +378,7 @@ def test_a_script_runs_with_other_sources(tmp_path: Path, monkeypatch: pytest.Mo
 
     arguments = [target[0], "a b"] if "-m" not in target else [str(main)]
     assert plain == (0.0, f"{main} {arguments} {loading} plain")
-    assert changed == (0.0, f"{main} {arguments} {loading} other")
+    assert changed == (0.0, f"{main} {arguments} {loading} NAME = 'other'")
 
 
 @pytest.mark.slow

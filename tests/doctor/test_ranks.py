@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from penstock.doctor.machine.usage import ProcessUsage
-from penstock.doctor.watching.ranks import compare_ranks, merge_ranks, summarize_rank
+from penstock.doctor.watching.ranks import compare_ranks, measure_rate, merge_ranks, summarize_rank
 from penstock.doctor.watching.recording import (
     BATCH,
     EVENT,
@@ -70,6 +70,16 @@ def test_a_rank_is_summarised() -> None:
     assert (part["wait_ms"], part["step_ms"], part["steps"]) == (30, 10, 10)
     assert part["slowest_worker"] == 2
     assert json.loads(json.dumps(part)) == part
+
+
+def test_steps_at_the_beginning_are_left_out_of_a_rate() -> None:
+    """A loader that finds its workers is slow at first; where no step is left, all count."""
+    recording = make_recording(30, 10)  # ten steps that count, of eight samples and 40 ms
+    recording.steps.wait_ns[:7] *= 10
+
+    rates = [measure_rate(recording, skip_s) for skip_s in (0.0, 2.18, 9.0)]
+
+    assert rates == pytest.approx([80 / (7 * 0.31 + 3 * 0.04), 8 / 0.04, rates[0]])
 
 
 def test_the_straggler_is_named_and_who_waits_for_it() -> None:

@@ -48,7 +48,7 @@ def any_region(width: int, height: int, rng: random.Random) -> Region:
 
 
 def assert_exact(file: bytes, regions: int, rng: random.Random, name: str = "") -> None:
-    """At every scale, the whole picture and some regions of it are libjpeg's, in colour and as the luma that is stored."""
+    """At every scale, the whole picture and regions of it are libjpeg's, in colour and as the stored luma."""
     width, height = _native.sizes([file])[0].tolist()
     modes = {"RGB": "RGB", "Y": "L"} if _native.inspect(file)["color"] in {"ycbcr", "gray"} else {"RGB": "RGB"}
     for scale, mode in itertools.product(SCALES, modes):

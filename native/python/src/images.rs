@@ -90,9 +90,9 @@ pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<
 /// index, learn, found, threads
 ///     As for `fill`, for this image only. Its number is 0.
 /// mode : {"RGB", "BGR", "L", "Y", "RGBA"}
-///     The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "Y": the luma that a JPEG stores, as
-///     libjpeg's grayscale output; "L" of files that store none. "RGBA": with the alpha of a PNG,
-///     255 for images without alpha; that of a WebP, and of transparent colours, is not supported.
+///     The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "Y": the luma that a JPEG stores,
+///     as libjpeg's grayscale output; "L" of files that store none. "RGBA": with the alpha of a PNG, 255 for images
+///     without alpha; that of a WebP, and of transparent colours, is not supported.
 ///
 /// Returns
 /// -------
@@ -139,7 +139,11 @@ pub fn decode<'py>(
         )));
     }
     let is_stored_luma = mode == STORED_LUMA;
-    let mode = if is_stored_luma { Mode::Luma } else { mode_from_name(mode)? };
+    let mode = if is_stored_luma {
+        Mode::Luma
+    } else {
+        mode_from_name(mode)?
+    };
     let shape = [region.height, region.width, mode.channels()];
     check_nbytes(&header, &limits, shape.iter().product())?;
     let axes = if mode == Mode::Luma { 2 } else { 3 };

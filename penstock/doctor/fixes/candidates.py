@@ -1,4 +1,4 @@
-"""Which changes of the user's own file are tried: the first advice, penstock's loader, mapped files.
+"""Which changes of the user's own file are tried: the first advice, penstock's loader and dataset, mapped files.
 
 A :class:`LoaderSite` is found while the script's objects are there; the candidates are made of it and of the advice.
 """
@@ -22,6 +22,7 @@ from penstock.doctor.fixes.edits import Edit, NotEditableError, Position, Python
 from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice
 from penstock.doctor.trials.script_runs import ScriptChange
 from penstock.doctor.watching.loaders.loader_settings import describe_loader
+from penstock.errors import ArgumentError
 from penstock.loader.tuning import AutoCount, is_divided
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _ARGUMENTS: Final = frozenset({"num_workers", "prefetch_factor", "pin_memory", "
 _PAIR: Final = re.compile(r"([a-z_]+)=(\d+|True|False|None)")
 _MOST_NESTED: Final = 8
 _OWN_LOADER: Final = "penstock's loader in the place of torch's, with the same batches"
+_COMPILED: Final = "the dataset compiled (pixels differ by at most one of 255 levels, random numbers are others)"
 _AUTO: Final = 'num_workers="auto"'
 _MAPPED: Final = 'mmap_mode="r" for numpy.load, of which a part is used'
 
@@ -81,6 +83,7 @@ class LoaderSite:
     file: str  # of the user; "" if the place is not known
     position: Position  # of the call in it
     reader: tuple[str, int] | None  # file and first line of the dataset's ``__getitem__``, if it is the user's
+    compiles: bool = False  # whether ``penstock.torch.compile`` makes another dataset of it
 
 
 def find_site(watcher: Watcher, watch: LoaderWatch) -> LoaderSite:
@@ -96,7 +99,17 @@ def find_site(watcher: Watcher, watch: LoaderWatch) -> LoaderSite:
         file="" if place is None else place[0].co_filename,
         position=(None,) * 4 if place is None else list(place[0].co_positions())[place[1] // 2],
         reader=_find_reader(loader.dataset),
+        compiles=_compiles(loader.dataset),
     )
+
+
+def _compiles(dataset: object) -> bool:
+    try:
+        from penstock.torch import compile as compile_dataset
+
+        return compile_dataset(dataset) is not dataset
+    except (ImportError, ArgumentError):
+        return False
 
 
 def _find_reader(dataset: object) -> tuple[str, int] | None:
@@ -140,19 +153,21 @@ def advised_candidates(advice: Sequence[Advice], site: LoaderSite) -> Iterator[F
 
 
 def own_candidates(site: LoaderSite) -> Iterator[FixCandidate | str]:
-    """Yield what no advice says: penstock's loader, alone and with ``num_workers="auto"``, and mapped files.
+    """Yield what no advice says: penstock's loader and dataset, also with ``num_workers="auto"``, and mapped files.
 
     In the place of one that cannot be written, yield why.
     """
     is_torch = site.library == "torch"
     edits: list[tuple[str, str, Callable[[PythonSource], list[Edit]]]] = []
+    own = [_OWN_LOADER] if is_torch else []
     if is_torch:
         edits.append((_OWN_LOADER, site.file, partial(_edit_loader, site=site, own=True)))
+    if site.compiles:
+        own = ["penstock's loader", _COMPILED] if is_torch else [_COMPILED]
+        edits.append((", and ".join(own), site.file, partial(_edit_loader, site=site, own=is_torch, compiled=True)))
     if site.may_choose:
-        change = f"{_OWN_LOADER}, and {_AUTO}" if is_torch else _AUTO
-        edits.append(
-            (change, site.file, partial(_edit_loader, site=site, values={"num_workers": '"auto"'}, own=is_torch))
-        )
+        auto = partial(_edit_loader, site=site, values={"num_workers": '"auto"'}, own=is_torch, compiled=site.compiles)
+        edits.append((", and ".join([*own, _AUTO]), site.file, auto))
     if site.reader is not None:
         file, line = site.reader
         edits.append((_MAPPED, file, lambda source: source.map_files(line)))
@@ -166,12 +181,15 @@ def own_candidates(site: LoaderSite) -> Iterator[FixCandidate | str]:
 
 def _edit_loader(
     source: PythonSource, site: LoaderSite, values: Mapping[str, str] | None = None, *, own: bool = False,
-    threads: bool = False,
+    compiled: bool = False, threads: bool = False,
 ) -> list[Edit]:  # fmt: skip
-    """Return edits that give the loader arguments, make it one of penstock's, and set torch's threads."""
+    """Return edits that give the loader arguments, make it and its dataset penstock's, and set torch's threads."""
     edits = [source.set_threads()] if threads else []
     if own:
         edits += source.import_loader(_find_loader(source, site))
+    if compiled:
+        edits.append(source.add_statement("import penstock.torch"))
+        edits += source.wrap_argument(_find_loader(source, site), "dataset", "penstock.torch.compile", site.parameters)
     return [*edits, *(source.set_arguments(_find_loader(source, site), values, site.parameters) if values else ())]
 
 
@@ -198,4 +216,5 @@ def _make_candidate(
     edited = source.apply(edit(source))
     if edited == file.text:
         raise NotEditableError("there is nothing to change")
-    return FixCandidate(change, ScriptChange({name: edited}), file, edited, advice=advice)
+    trial = ScriptChange({name: edited}, finds_workers=_AUTO in change)
+    return FixCandidate(change, trial, file, edited, advice=advice)

@@ -48,7 +48,7 @@ class PythonSource:
     def apply(self, edits: Sequence[Edit]) -> str:
         """Return the text with all edits. Raises NotEditableError if that is no Python any more."""
         parts, at = list[str](), 0
-        for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        for edit in sorted(dict.fromkeys(edits), key=lambda edit: (edit.start, edit.end)):
             parts += [self.text[at : edit.start], edit.text]
             at = edit.end
         text = "".join([*parts, self.text[at:]])
@@ -79,13 +79,20 @@ class PythonSource:
         ``values``: sources of arguments by name. ``parameters``: names of those that may be given by place. Raises
         NotEditableError if the call unpacks arguments.
         """
-        if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
-            raise NotEditableError("the call unpacks its arguments from * or **")
-        present: dict[str | None, ast.expr] = dict(zip(parameters, call.args, strict=False))
-        present |= {each.arg: each.value for each in call.keywords}
+        present = _find_arguments(call, parameters)
         edits = [self._replace(present[name], value) for name, value in values.items() if name in present]
         added = [f"{name}={value}" for name, value in values.items() if name not in present]
         return [*edits, *(self._add_arguments(call, added) if added else [])]
+
+    def wrap_argument(self, call: ast.Call, name: str, function: str, parameters: Sequence[str]) -> list[Edit]:
+        """Return edits that pass an argument of a call through a function; the others are as of ``set_arguments``."""
+        value = _find_arguments(call, parameters).get(name)
+        if value is None:
+            raise NotEditableError(f"the call does not give {name}")
+        return [
+            Edit(self._start(value), self._start(value), f"{function}("),
+            Edit(self._end(value), self._end(value), ")"),
+        ]
 
     def import_loader(self, call: ast.Call) -> list[Edit]:
         """Return edits that have a call make a loader of penstock's in the place of torch's.
@@ -202,6 +209,14 @@ def _list_imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
         elif isinstance(node, ast.Import):
             tops = ((alias, alias.name.partition(".")[0]) for alias in node.names)
             yield from ((alias.asname or top, alias.name if alias.asname else top) for alias, top in tops)
+
+
+def _find_arguments(call: ast.Call, parameters: Sequence[str]) -> dict[str | None, ast.expr]:
+    """Return the arguments of a call by name. Raises NotEditableError if it unpacks some."""
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
+        raise NotEditableError("the call unpacks its arguments from * or **")
+    by_place: dict[str | None, ast.expr] = dict(zip(parameters, call.args, strict=False))
+    return by_place | {each.arg: each.value for each in call.keywords}
 
 
 def _first_line(node: ast.FunctionDef) -> int:

@@ -29,7 +29,7 @@ from penstock.doctor.reports.html_report import write_html
 from penstock.doctor.reports.json_report import write_json
 from penstock.doctor.trials.script_runs import ScriptRuns
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
-from penstock.doctor.watching.ranks import merge_ranks, summarize_rank
+from penstock.doctor.watching.ranks import measure_rate, merge_ranks
 from penstock.doctor.watching.recording import Recording
 from penstock.doctor.watching.script import Ending
 from penstock.doctor.watching.watcher import Watcher
@@ -116,7 +116,7 @@ class ScriptReport:
             )
             return ending.code
         if self.options.speed is not None:
-            Path(self.options.speed).write_text(str(summarize_rank(self.recording)["samples_per_s"]))
+            Path(self.options.speed).write_text(str(measure_rate(self.recording, self.options.skip_s)))
         if self.lines:
             _clear_progress()
             sys.stderr.write(self.lines)

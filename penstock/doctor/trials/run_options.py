@@ -29,6 +29,8 @@ class RunOptions:
     """Most memory for workers and batches ahead, with ``tune``."""
     speed: str | None = None
     """A file for the samples per second, in the place of all reports; by ``--fix``."""
+    skip_s: float = 0.0
+    """Seconds of the steps at the beginning that do not count for ``speed``."""
     change: dict[str, object] = dataclasses.field(default_factory=dict)
     """Arguments of loaders that are set before they are iterated; as above."""
     sources: str | None = None

@@ -34,6 +34,7 @@ class ScriptChange:
     sources: dict[str, str] = field(default_factory=dict)  # by the names of the files
     arguments: dict[str, object] = field(default_factory=dict)  # of loaders, set before they are iterated
     one_thread: bool = False  # of OpenMP, by the environment
+    finds_workers: bool = False  # while it runs: so it runs for all of the time, of which the second half counts
 
 
 class ScriptRuns:
@@ -53,7 +54,8 @@ class ScriptRuns:
             speed, sources, said = (Path(folder) / name for name in ("speed.json", "sources.json", "said.txt"))
             sources.write_text(json.dumps(change.sources))
             again = RunOptions(
-                steps=options.steps, most_s=most_s, trials=False, speed=str(speed), sources=str(sources),
+                steps=sys.maxsize if change.finds_workers else options.steps, most_s=most_s, trials=False,
+                speed=str(speed), skip_s=most_s / 2 if change.finds_workers else 0.0, sources=str(sources),
                 change=change.arguments,
             )  # fmt: skip
             command = [sys.executable, "-m", "penstock.doctor.run", again.to_text(), *self.target]

@@ -29,7 +29,7 @@ import numpy as np
 from penstock.doctor.watching.recording import BATCH, Recording, load_recording, save_recording
 from penstock.stores.common.regular_file import replace_json
 
-__all__ = ["RankComparison", "compare_ranks", "merge_ranks", "summarize_rank"]
+__all__ = ["RankComparison", "compare_ranks", "measure_rate", "merge_ranks", "summarize_rank"]
 
 _PATIENCE_S: Final = 60.0
 _POLL_S: Final = 0.05
@@ -87,6 +87,20 @@ def merge_ranks(recording: Recording, *, patience_s: float = _PATIENCE_S) -> Ran
     return ranks
 
 
+def measure_rate(recording: Recording, skip_s: float = 0.0) -> float:
+    """Return samples per second of the steps, without those that end in the first ``skip_s`` seconds of them.
+
+    All of them count where none comes later.
+    """
+    steps = recording.steps
+    kept = ~steps.replayed & (steps.step_ns >= 0)
+    spent, samples = steps.wait_ns[kept] + steps.step_ns[kept], steps.samples[kept]
+    late = np.cumsum(spent) > skip_s * 1e9
+    if late.any():
+        spent, samples = spent[late], samples[late]
+    return float(samples.sum() / spent.sum() * 1e9) if spent.sum() else 0.0
+
+
 def summarize_rank(recording: Recording) -> dict[str, Any]:
     """Return what other ranks need to know of this one; numbers and text only."""
     steps = recording.steps
@@ -99,7 +113,7 @@ def summarize_rank(recording: Recording) -> dict[str, Any]:
         "host": os.uname().nodename,
         "steps": len(wait),
         "waiting": float(wait.sum() / total) if total else 0.0,
-        "samples_per_s": float(steps.samples[kept].sum() / total * 1e9) if total else 0.0,
+        "samples_per_s": measure_rate(recording),
         "wait_ms": float(wait.mean() / 1e6) if len(wait) else 0.0,
         "step_ms": float(step.mean() / 1e6) if len(step) else 0.0,
         "slowest_worker": _find_slow_worker(events),

@@ -11,6 +11,7 @@ import builtins
 import importlib.machinery
 import importlib.util
 import io
+import linecache
 import os
 import pkgutil
 import signal
@@ -129,7 +130,12 @@ def _new_main(file: str, spec: importlib.machinery.ModuleSpec | None, loader: An
 
 
 def _replace_sources(sources: Mapping[str, str]) -> None:
-    """Have modules compiled from other sources than their files, in this process and those that it forks."""
+    """Have modules compiled from other sources than their files, in this process and those that it forks.
+
+    Tracebacks and ``inspect`` have the lines of these sources, too.
+    """
+    for name, source in sources.items():
+        linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name  # None: it is never stale
     loader = importlib.machinery.SourceFileLoader
     original = loader.get_code
 
