@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +26,7 @@ from penstock.doctor.fixes.candidates import (
     own_candidates,
     parse_change,
 )
-from penstock.doctor.fixes.edits import Position
+from penstock.doctor.fixes.edits import Position, PythonSource
 from penstock.doctor.fixes.patch import Fix, MeasuredChange, compare_runs, find_fix
 from penstock.doctor.judge.diagnosis import ONE_THREAD
 from penstock.doctor.judge.text_report import Diagnosis
@@ -143,6 +146,90 @@ def test_candidates_change_the_source_as_they_say(script: Path) -> None:
         own.replace("shuffle=True", 'shuffle=True, num_workers="auto"'),
         TRAIN.replace('"rows.npy"', '"rows.npy", mmap_mode="r"'),
     ]
+
+
+KEPT = """import pandas as pd
+import json, sqlite3, zipfile
+from torch.utils.data import DataLoader
+
+scale = lambda value: value / 255
+
+
+class Rows:
+    def __getitem__(self, index):
+        {0}
+
+    @staticmethod
+    def describe():
+        return "rows"
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "edited", "added"),
+    [
+        (
+            "with zipfile.ZipFile(self.path) as z: return z.read(self.names[index])",
+            "with contextlib.nullcontext(kept_ZipFile(self.path)) as z: return z.read(self.names[index])",
+            (
+                "import functools\nimport os\nimport contextlib\nkept_ZipFile = functools.cache(zipfile.ZipFile)\n"
+                "os.register_at_fork(after_in_child=kept_ZipFile.cache_clear)\n"
+            ),
+        ),
+        (
+            "con = sqlite3.connect(PATH); row = con.execute('', (index,)); con.close(); return row",
+            "con = kept_connect(PATH); row = con.execute('', (index,)); pass; return row",
+            (
+                "import functools\nimport os\nkept_connect = functools.cache(sqlite3.connect)\n"
+                "os.register_at_fork(after_in_child=kept_connect.cache_clear)\n"
+            ),
+        ),
+        (
+            "table = pd.read_csv(self.path, sep=';'); return table.iloc[index]",
+            "table = kept_read_csv(self.path, sep=';'); return table.iloc[index]",
+            "import functools\nkept_read_csv = functools.cache(pd.read_csv)\n",
+        ),
+        (
+            "with open(PATH, 'rb') as f: return json.load(f)[index]",
+            "with open(PATH, 'rb') as f: return kept_load(f.name)[index]",
+            "import functools\nkept_load = functools.cache(lambda name: json.load(open(name, 'rb')))\n",
+        ),
+        ("with open(self.paths[index]) as f: return json.load(f)", "", ""),
+        ("return pd.read_csv(self.paths[index])", "", ""),
+        ("path = self.root + str(index); return pd.read_csv(path)", "", ""),
+        ("table = pd.read_csv(self.path); table['x'] = 1; return table", "", ""),
+        ("table = pd.read_csv(self.path); table.drop('x', inplace=True); return table", "", ""),
+        ("x = pd.read_csv(self.path); x /= 2; return x", "", ""),
+        ("x = read(pd.read_csv(self.path)); x.div_(2); return x", "", ""),
+    ],
+)
+def test_a_file_that_each_sample_opens_is_kept(body: str, edited: str, added: str) -> None:
+    """Not where the file may be another one, or what was read is changed."""
+    text = KEPT.format(body)
+    source = PythonSource(text)
+
+    got = source.apply(source.keep_files(9))
+
+    expected = KEPT.format(edited).replace("DataLoader\n", f"DataLoader\n{added}", 1)
+    assert got == (expected if edited else text)
+
+
+def test_a_kept_file_is_opened_by_each_process(tmp_path: Path) -> None:
+    """A child that is forked does not use the handle of its parent."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as written:
+        written.writestr("name", b"content")
+    source = PythonSource(KEPT.format("with zipfile.ZipFile(PATH) as z: return z, z.read('name')"))
+    rows: dict[str, Any] = {"PATH": tmp_path / "a.zip"}
+    exec(source.apply(source.keep_files(9)).replace("import pandas as pd\n", ""), rows)
+    handle, content = rows["Rows"]()[0]
+    assert rows["Rows"]()[1] == (handle, b"content") == (handle, content)
+
+    child = multiprocessing.get_context("fork").Process(target=lambda: os._exit(rows["Rows"]()[0][0] is handle))
+    child.start()
+    child.join()
+
+    assert child.exitcode == 0
+    handle.close()
 
 
 def test_a_dataset_that_compiles_is_given_to_compile(script: Path) -> None:

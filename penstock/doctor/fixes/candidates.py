@@ -1,4 +1,4 @@
-"""Which changes of the user's own file are tried: the first advice, penstock's loader and dataset, mapped files.
+"""Which changes of the user's own file are tried: the first advice, penstock's loader and dataset, files.
 
 A :class:`LoaderSite` is found while the script's objects are there; the candidates are made of it and of the advice.
 """
@@ -12,6 +12,7 @@ import re
 import tokenize
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ _MOST_NESTED: Final = 8
 _OWN_LOADER: Final = "penstock's loader in the place of torch's, with the same batches"
 _COMPILED: Final = "the dataset compiled (pixels differ by at most one of 255 levels, random numbers are others)"
 _AUTO: Final = 'num_workers="auto"'
+_KEPT: Final = "files that are opened or read again for each sample, kept by each process"
 _MAPPED: Final = 'mmap_mode="r" for numpy.load, of which a part is used'
 
 
@@ -104,12 +106,11 @@ def find_site(watcher: Watcher, watch: LoaderWatch) -> LoaderSite:
 
 
 def _compiles(dataset: object) -> bool:
-    try:
+    with suppress(ImportError, ArgumentError):
         from penstock.torch import compile as compile_dataset
 
         return compile_dataset(dataset) is not dataset
-    except (ImportError, ArgumentError):
-        return False
+    return False
 
 
 def _find_reader(dataset: object) -> tuple[str, int] | None:
@@ -153,15 +154,14 @@ def advised_candidates(advice: Sequence[Advice], site: LoaderSite) -> Iterator[F
 
 
 def own_candidates(site: LoaderSite) -> Iterator[FixCandidate | str]:
-    """Yield what no advice says: penstock's loader and dataset, also with ``num_workers="auto"``, and mapped files.
+    """Yield what no advice says: penstock's loader and dataset, also with ``num_workers="auto"``; files mapped or kept.
 
     In the place of one that cannot be written, yield why.
     """
     is_torch = site.library == "torch"
     edits: list[tuple[str, str, Callable[[PythonSource], list[Edit]]]] = []
     own = [_OWN_LOADER] if is_torch else []
-    if is_torch:
-        edits.append((_OWN_LOADER, site.file, partial(_edit_loader, site=site, own=True)))
+    edits += [(each, site.file, partial(_edit_loader, site=site, own=True)) for each in own]
     if site.compiles:
         own = ["penstock's loader", _COMPILED] if is_torch else [_COMPILED]
         edits.append((", and ".join(own), site.file, partial(_edit_loader, site=site, own=is_torch, compiled=True)))
@@ -170,12 +170,12 @@ def own_candidates(site: LoaderSite) -> Iterator[FixCandidate | str]:
         edits.append((", and ".join([*own, _AUTO]), site.file, auto))
     if site.reader is not None:
         file, line = site.reader
-        edits.append((_MAPPED, file, lambda source: source.map_files(line)))
+        edits += [(_MAPPED, file, lambda each: each.map_files(line)), (_KEPT, file, lambda each: each.keep_files(line))]
     for change, file, edit in edits:
         try:
             yield _make_candidate(change, file, edit)
         except NotEditableError as error:
-            if change != _MAPPED:  # few datasets read arrays
+            if change not in {_MAPPED, _KEPT}:  # few datasets do either
                 yield f"{change}: {error}"
 
 

@@ -15,6 +15,16 @@ from typing import Final
 __all__ = ["Edit", "NotEditableError", "Position", "PythonSource"]
 
 _TORCH_LOADER: Final = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+_OPENERS: Final = frozenset({"h5py.File", "sqlite3.connect", "tarfile.open", "zipfile.ZipFile"})
+_READERS: Final = frozenset(
+    {
+        *("glob.glob", "numpy.genfromtxt", "numpy.loadtxt", "os.listdir", "pyarrow.parquet.read_table", "torch.load"),
+        *(f"pandas.read_{kind}" for kind in ("csv", "excel", "feather", "json", "parquet", "pickle")),
+    }
+)
+_PARSERS: Final = frozenset({"json.load", "pickle.load", "yaml.safe_load"})
+_CHANGING: Final = re.compile(r"append|clear|extend|fill|insert|pop|remove|reverse|sort|update|[a-z]\w*[a-z0-9]_")
+"""Methods that change their object; torch's end with one underscore."""
 
 Position = tuple[int | None, int | None, int | None, int | None]
 """First and last line, first and last column, as ``code.co_positions()`` gives them."""
@@ -138,15 +148,52 @@ class PythonSource:
         Only where a part of the array is taken: ``np.load(path)[index]``. Calls in ``__init__`` stay: they read once.
         """
         edits: list[Edit] = []
-        for node in ast.walk(self.tree):
-            methods = [each for each in getattr(node, "body", []) if isinstance(each, ast.FunctionDef)]
-            if not isinstance(node, ast.ClassDef) or first_line not in map(_first_line, methods):
-                continue
-            for method in methods:
-                for call in _list_indexed(method) if method.name != "__init__" else ():
-                    if self.resolve(call.func) == "numpy.load" and len(call.args) + len(call.keywords) == 1:
-                        edits += self.set_arguments(call, {"mmap_mode": '"r"'}, ())
+        for method in self._list_methods(first_line):
+            for call in _list_indexed(method):
+                if self.resolve(call.func) == "numpy.load" and len(call.args) + len(call.keywords) == 1:
+                    edits += self.set_arguments(call, {"mmap_mode": '"r"'}, ())
         return edits
+
+    def keep_files(self, first_line: int) -> list[Edit]:
+        """Return edits with which a process keeps a file that it opens or reads again for each sample.
+
+        In the class as above, where the arguments are the same for all samples and nothing is changed in place.
+        ``with`` and ``close()`` do not close the file any more; a forked process opens its own.
+        """
+        edits, added = list[Edit](), {"import functools": None}
+        for method in self._list_methods(first_line):
+            for call, name, in_with in _list_same_calls(method):
+                full = self.resolve(call.func)
+                kept = f"kept_{full.rpartition('.')[2]}"
+                if full == "open" and name:
+                    edits += self._keep_parsed(method, name, call, added)
+                if full not in _OPENERS | _READERS:
+                    continue
+                added[f"{kept} = functools.cache({ast.unparse(call.func)})"] = None
+                if full in _OPENERS:
+                    edits += [self._replace(each, "pass") for each in _list_closing(method, name)]
+                    added |= {"import os": None, f"os.register_at_fork(after_in_child={kept}.cache_clear)": None}
+                if in_with:
+                    edits.append(Edit(self._end(call), self._end(call), ")"))
+                    added["import contextlib"] = None
+                edits.append(self._replace(call.func, f"contextlib.nullcontext({kept}" if in_with else kept))
+        lines = sorted(added, key=lambda line: not line.startswith("import"))
+        return [*edits, self.add_statement(*lines)] if edits else []
+
+    def _keep_parsed(self, method: ast.AST, name: str, file: ast.Call, added: dict[str, None]) -> Iterator[Edit]:
+        """Keep what is parsed of a ``file``, which itself is opened again: that costs little."""
+        more = "".join(f", {ast.unparse(each)}" for each in [*file.args[1:], *file.keywords])
+        for call in (each for each in ast.walk(method) if isinstance(each, ast.Call)):
+            if self.resolve(call.func) in _PARSERS and ast.unparse(call).endswith(f"({name})"):
+                added[f"kept_load = functools.cache(lambda name: {ast.unparse(call.func)}(open(name{more})))"] = None
+                yield self._replace(call, f"kept_load({name}.name)")
+
+    def _list_methods(self, first_line: int) -> Iterator[ast.FunctionDef]:
+        """Yield the methods of the class whose method begins at a line, but not ``__init__``, which runs once."""
+        for owner in (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)):
+            methods = [each for each in owner.body if isinstance(each, ast.FunctionDef)]
+            if first_line in map(_first_line, methods):
+                yield from (each for each in methods if each.name != "__init__")
 
     def _import_from_penstock(self, node: ast.ImportFrom, alias: ast.alias) -> Iterator[Edit]:
         line = "from penstock.torch import DataLoader" + (f" as {alias.asname}" if alias.asname else "")
@@ -239,3 +286,35 @@ def _list_indexed(function: ast.FunctionDef) -> Iterator[ast.Call]:
             target = node.targets[0]
             if len(node.targets) == 1 and isinstance(target, ast.Name) and target.id not in whole:
                 yield node.value
+
+
+def _list_same_calls(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, bool]]:
+    """Yield calls with the same arguments for all samples, the name of their result, and whether ``with`` gives it.
+
+    None of a function that changes something in place, which may be a result.
+    """
+    nodes = list(ast.walk(function))
+    if any(map(_changes_in_place, nodes)):
+        return
+    own = {each.arg for each in nodes if isinstance(each, ast.arg)} - {each.arg for each in function.args.args[:1]}
+    own |= {each.id for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
+    for call in (each for each in nodes if isinstance(each, ast.Call)):
+        parent = parents[id(call)]
+        targets = parent.targets if isinstance(parent, ast.Assign) else [getattr(parent, "optional_vars", None)]
+        given = {n.id for part in (*call.args, *call.keywords) for n in ast.walk(part) if isinstance(n, ast.Name)}
+        if given.isdisjoint(own):
+            yield call, getattr(targets[0], "id", ""), isinstance(parent, ast.withitem)
+
+
+def _changes_in_place(node: ast.AST) -> bool:
+    is_set = isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load)
+    changes = isinstance(node, ast.Attribute) and _CHANGING.fullmatch(node.attr) is not None
+    return is_set or changes or isinstance(node, ast.AugAssign) or getattr(node, "arg", "") in {"inplace", "out"}
+
+
+def _list_closing(function: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
+    """Yield ``name.close()`` where it is a statement."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Expr) and ast.unparse(node) == f"{name}.close()":
+            yield node.value
