@@ -170,29 +170,30 @@ class Rows:
     [
         (
             "with zipfile.ZipFile(self.path) as z: return z.read(self.names[index])",
-            "with contextlib.nullcontext(kept_ZipFile(self.path)) as z: return z.read(self.names[index])",
+            "with contextlib.nullcontext(kept_zipfile_ZipFile(self.path)) as z: return z.read(self.names[index])",
             (
-                "import functools\nimport os\nimport contextlib\nkept_ZipFile = functools.cache(zipfile.ZipFile)\n"
-                "os.register_at_fork(after_in_child=kept_ZipFile.cache_clear)\n"
+                "import functools\nimport os\nimport contextlib\n"
+                "kept_zipfile_ZipFile = functools.cache(zipfile.ZipFile)\n"
+                "os.register_at_fork(after_in_child=kept_zipfile_ZipFile.cache_clear)\n"
             ),
         ),
         (
             "con = sqlite3.connect(PATH); row = con.execute('', (index,)); con.close(); return row",
-            "con = kept_connect(PATH); row = con.execute('', (index,)); pass; return row",
+            "con = kept_sqlite3_connect(PATH); row = con.execute('', (index,)); pass; return row",
             (
-                "import functools\nimport os\nkept_connect = functools.cache(sqlite3.connect)\n"
-                "os.register_at_fork(after_in_child=kept_connect.cache_clear)\n"
+                "import functools\nimport os\nkept_sqlite3_connect = functools.cache(sqlite3.connect)\n"
+                "os.register_at_fork(after_in_child=kept_sqlite3_connect.cache_clear)\n"
             ),
         ),
         (
             "table = pd.read_csv(self.path, sep=';'); return table.iloc[index]",
-            "table = kept_read_csv(self.path, sep=';'); return table.iloc[index]",
-            "import functools\nkept_read_csv = functools.cache(pd.read_csv)\n",
+            "table = kept_pandas_read_csv(self.path, sep=';'); return table.iloc[index]",
+            "import functools\nkept_pandas_read_csv = functools.cache(pd.read_csv)\n",
         ),
         (
             "with open(PATH, 'rb') as f: return json.load(f)[index]",
-            "with open(PATH, 'rb') as f: return kept_load(f.name)[index]",
-            "import functools\nkept_load = functools.cache(lambda name: json.load(open(name, 'rb')))\n",
+            "with open(PATH, 'rb') as f: return kept_json_load(f.name)[index]",
+            "import functools\nkept_json_load = functools.cache(lambda name: json.load(open(name, 'rb')))\n",
         ),
         ("with open(self.paths[index]) as f: return json.load(f)", "", ""),
         ("return pd.read_csv(self.paths[index])", "", ""),

@@ -164,7 +164,7 @@ class PythonSource:
         for method in self._list_methods(first_line):
             for call, name, in_with in _list_same_calls(method):
                 full = self.resolve(call.func)
-                kept = f"kept_{full.rpartition('.')[2]}"
+                kept = f"kept_{full.replace('.', '_')}"
                 if full == "open" and name:
                     edits += self._keep_parsed(method, name, call, added)
                 if full not in _OPENERS | _READERS:
@@ -184,9 +184,10 @@ class PythonSource:
         """Keep what is parsed of a ``file``, which itself is opened again: that costs little."""
         more = "".join(f", {ast.unparse(each)}" for each in [*file.args[1:], *file.keywords])
         for call in (each for each in ast.walk(method) if isinstance(each, ast.Call)):
-            if self.resolve(call.func) in _PARSERS and ast.unparse(call).endswith(f"({name})"):
-                added[f"kept_load = functools.cache(lambda name: {ast.unparse(call.func)}(open(name{more})))"] = None
-                yield self._replace(call, f"kept_load({name}.name)")
+            if (full := self.resolve(call.func)) in _PARSERS and ast.unparse(call).endswith(f"({name})"):
+                kept = f"kept_{full.replace('.', '_')}"
+                added[f"{kept} = functools.cache(lambda name: {ast.unparse(call.func)}(open(name{more})))"] = None
+                yield self._replace(call, f"{kept}({name}.name)")
 
     def _list_methods(self, first_line: int) -> Iterator[ast.FunctionDef]:
         """Yield the methods of the class whose method begins at a line, but not ``__init__``, which runs once."""
@@ -293,9 +294,7 @@ def _list_same_calls(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str,
 
     None of a function that changes something in place, which may be a result.
     """
-    nodes = list(ast.walk(function))
-    if any(map(_changes_in_place, nodes)):
-        return
+    nodes = [] if any(map(_changes_in_place, ast.walk(function))) else list(ast.walk(function))
     own = {each.arg for each in nodes if isinstance(each, ast.arg)} - {each.arg for each in function.args.args[:1]}
     own |= {each.id for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
